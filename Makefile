@@ -1,0 +1,30 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs.
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check format clean
+
+demo: $(VENV)/ready
+	$(BIN)/fedfomo demo
+
+test: $(VENV)/ready
+	$(BIN)/pytest
+
+check: $(VENV)/ready
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: $(VENV)/ready
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@

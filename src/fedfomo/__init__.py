@@ -1,0 +1,1 @@
+"""Personalised federated learning: every client federates with the clients that help it."""

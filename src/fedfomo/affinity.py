@@ -1,0 +1,25 @@
+"""Reading an affinity matrix: which clients form a group."""
+
+import torch
+from torch import Tensor
+
+
+def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
+    """Cluster clients spectrally by how they value each other; return a group number for each.
+
+    Rows are made comparable by a softmax of their standardised values over the other clients, then symmetrised.
+    """
+    num_clients = len(affinity)
+    num_groups = min(num_groups, num_clients)
+    if num_groups <= 1 or num_clients <= 2:
+        return [0] * num_clients if num_groups <= 1 else list(range(num_clients))
+    from sklearn.cluster import SpectralClustering  # takes seconds to import
+
+    others = ~torch.eye(num_clients, dtype=torch.bool)
+    rows = affinity[others].view(num_clients, num_clients - 1)
+    spread = rows.std(dim=1, keepdim=True).clamp(min=1e-12)
+    similarity = torch.zeros_like(affinity)
+    similarity[others] = torch.softmax((rows - rows.mean(dim=1, keepdim=True)) / spread, dim=1).flatten()
+    similarity = (similarity + similarity.T) / 2
+    clustering = SpectralClustering(num_groups, affinity="precomputed", random_state=0)
+    return clustering.fit_predict(similarity.numpy()).tolist()

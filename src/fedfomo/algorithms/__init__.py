@@ -1,0 +1,56 @@
+"""The methods, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin, get_type_hints
+
+from fedfomo.algorithms.fedavg import FedAvg
+from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
+from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
+from fedfomo.algorithms.local import Local
+from fedfomo.errors import InputError, unknown
+from fedfomo.federation import AnyAlgorithm
+
+ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
+    "local": Local,
+    "fedavg": FedAvg,
+    "fedavg-finetuned": FedAvgFineTuned,
+    "fedfomo": FedFomo,
+    "fedfomo-averages": FedFomoAverages,
+}
+
+
+def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAlgorithm:
+    """Build a method from its name and options; values may be strings as a command line gives them."""
+    if name not in ALGORITHMS:
+        raise unknown("method", name, ALGORITHMS)
+    algorithm = ALGORITHMS[name]
+    hints = get_type_hints(algorithm)
+    fields = [field.name for field in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for option, value in (options or {}).items():
+        if option not in fields:
+            if not fields:
+                raise InputError(f"method '{name}' has no options, but '{option}' was given")
+            raise unknown(f"option of method '{name}'", option, fields)
+        values[option] = _read(f"option '{option}' of method '{name}'", hints[option], value)
+    return algorithm(**values)
+
+
+def _read(what: str, hint: Any, value: Any) -> Any:
+    if get_args(hint) and get_origin(hint) is not None:
+        if value not in get_args(hint):
+            raise InputError(f"{what} must be one of {', '.join(get_args(hint))}, not '{value}'")
+        return value
+    if hint is bool and str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    try:
+        if hint is bool or (hint is int and isinstance(value, float)):
+            raise ValueError
+        return hint(value)
+    except (TypeError, ValueError):
+        kind = {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, str(hint))
+        raise InputError(f"{what} must be {kind}, not '{value}'") from None

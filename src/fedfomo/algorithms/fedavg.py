@@ -1,0 +1,77 @@
+"""FedAvg (McMahan et al., 2017): one global model, the average of what clients trained from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class State:
+    """The global model."""
+
+    model: Parameters
+
+
+@dataclass(frozen=True)
+class Download:
+    """The global model."""
+
+    model: Parameters
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A locally trained model and the number of examples behind it."""
+
+    model: Parameters
+    num_examples: int
+
+
+def weighted_average(models: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return Σ w_n θ_n / Σ w_n, summed in float64 in the given order."""
+    total = torch.zeros(models[0].shape, dtype=torch.float64)
+    for model, weight in zip(models, weights, strict=True):
+        total.add_(model.double(), alpha=weight)
+    return (total / sum(weights)).float()
+
+
+def average_uploads(uploads: Mapping[ClientId, Upload]) -> Tensor:
+    """Average uploaded models by their numbers of training examples, in the order of the clients' ids."""
+    ordered = [uploads[client] for client in sorted(uploads)]
+    return weighted_average([upload.model for upload in ordered], [upload.num_examples for upload in ordered])
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Train one global model; every client uses it."""
+
+    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+        """Start from the common initial model."""
+        return State(initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads; if none arrived, stay."""
+        return State(average_uploads(uploads)) if uploads else state
+
+    def start_client(self, initial: Tensor) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the global model as it is."""
+        return Personalised(download.model, None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+        """Train from the global model."""
+        model = client.train(download.model)
+        return Trained(Upload(model, len(client.data.train)), None, model)

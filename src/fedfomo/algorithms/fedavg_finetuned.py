@@ -1,0 +1,59 @@
+"""FedAvg with fine-tuning (Jiang et al., 2019; Wang et al., 2019).
+
+Train one global model as FedAvg does; before using it, each client trains it on its own data, and keeps the
+result only if its validation data agree that it is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The global model after fine-tuning on the client's data, used or not."""
+
+    tuned: Parameters
+
+
+@dataclass(frozen=True)
+class FedAvgFineTuned:
+    """Train one global model; every client uses a copy tuned on its own data, if validation agrees."""
+
+    gated: bool = True
+    """Keep the fine-tuned model only where validation loss falls; otherwise always."""
+
+    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+        """Start from the common initial model."""
+        return State(initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads; if none arrived, stay."""
+        return State(average_uploads(uploads)) if uploads else state
+
+    def start_client(self, initial: Tensor) -> Memory:
+        """Remember the initial model until there is a tuned one."""
+        return Memory(initial)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Fine-tune the global model for as long as a round trains, then let validation choose."""
+        tuned = client.train(download.model)
+        before, after = client.validation_losses((download.model, tuned)).tolist()
+        keep = after < before or not self.gated
+        return Personalised(tuned if keep else download.model, Memory(tuned))
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Upload the tuned model: fine-tuning the global model and training it locally are the same steps."""
+        return Trained(Upload(memory.tuned, len(client.data.train)), memory, memory.tuned)

@@ -1,0 +1,233 @@
+"""FedFomo (Zhang, Sapra, Fidler, Yeung, Alvarez; ICLR 2021): federate with those who help.
+
+The server keeps every client's model apart. A client receives a few of them, judges each on its own validation
+data, and moves towards those that lower its loss, in proportion to (loss improvement) / (distance). What it
+learns about the others becomes the server's affinity matrix P, which decides whose models it is sent next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedfomo.affinity import group_by_affinity
+from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.errors import require
+from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.wire import Ids, Numbers, Parameters, Table
+
+# Two models this close are the same model: a loss gap between them is noise, not improvement.
+TINY_DISTANCE = 1e-12
+
+
+def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor) -> Tensor:
+    """Eq. 3: w_n = (L_i(θ_i^{t-1}) − L_i(θ_n^t)) / ‖θ_n^t − θ_i^{t-1}‖, signed; 0 where that is not a number."""
+    weights = (reference_loss - losses.double()) / distances.double()
+    usable = torch.isfinite(weights) & torch.isfinite(distances) & (distances > TINY_DISTANCE)
+    return torch.where(usable, weights, 0.0)
+
+
+def mixing_weights(weights: Tensor) -> Tensor:
+    """Below Eq. 3: w*_n = max(w_n, 0) / Σ max(w_n, 0); all zeros if no weight is positive."""
+    positive = weights.clamp(min=0.0)
+    total = positive.sum()
+    return positive / total if total > 0 else torch.zeros_like(positive)
+
+
+def mix(reference: Tensor, models: Tensor | Sequence[Tensor], mixing: Tensor) -> Tensor:
+    """The federated update: θ_i^t ← θ_i^{t-1} + Σ_n w*_n (θ_n^t − θ_i^{t-1})."""
+    start = reference.double()
+    mixed = start.clone()
+    for model, weight in zip(models, mixing.tolist(), strict=True):
+        if weight > 0:  # a weight of 0 times an infinite coordinate would be NaN
+            mixed.add_(model.double() - start, alpha=weight)
+    return mixed.to(reference.dtype)
+
+
+def leave_one_out_weights(losses_without: Tensor, loss_of_average: float) -> Tensor:
+    """Appendix, model averages: w_n ∝ L_i(average without θ_n) − L_i(average of all); the sign is Eq. 3's reversed."""
+    weights = losses_without.double() - loss_of_average
+    return torch.where(torch.isfinite(weights), weights, 0.0)
+
+
+def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: int, norm: str) -> Tensor:
+    """Return ‖θ_n − θ‖ over the whole vector of trainable coordinates, in float64; ∞ for a broken model."""
+    start = reference[:num_trainable].double()
+    gaps = [model[:num_trainable].double() - start for model in models]
+    norms = [torch.linalg.vector_norm(gap, ord={"l2": 2, "l1": 1}[norm]) for gap in gaps]
+    broken = torch.tensor([not bool(torch.isfinite(model).all()) for model in models])
+    return torch.where(broken, torch.inf, torch.stack(norms))
+
+
+def affinity_increments(weights: Tensor, update: str) -> Tensor:
+    """Return what is added to p_i: w itself (paper), or w / |Σ w| (the authors' code)."""
+    if update == "raw":
+        return weights
+    total = weights.sum().abs()
+    return weights / total if total > 0 else torch.zeros_like(weights)
+
+
+def epsilon_in(round: int, start: float, decay: float) -> float:
+    """Return ε of the federated update in one round: start − decay · t, not below 0."""
+    return max(0.0, start - decay * round)
+
+
+def choose_downloads(
+    affinity: Tensor, available: Sequence[int], num: int, epsilon: float, rng: torch.Generator
+) -> list[int]:
+    """Fill `num` slots from `available`: each with probability ε at random, else by the best p; ties at random."""
+    shuffled = torch.tensor(available, dtype=torch.int64)[torch.randperm(len(available), generator=rng)]
+    ranked = shuffled[affinity[shuffled].argsort(descending=True, stable=True)].tolist()
+    at_random = torch.tensor(available, dtype=torch.int64)[torch.randperm(len(available), generator=rng)].tolist()
+    explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
+    return fill_slots(ranked, at_random, explore.tolist())
+
+
+def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequence[bool]) -> list[int]:
+    """Take the next unused id of the random order for an exploring slot, of the ranking for any other."""
+    chosen: list[int] = []
+    for exploring in explore:
+        chosen.append(next(n for n in (at_random if exploring else ranked) if n not in chosen))
+    return chosen
+
+
+@dataclass(frozen=True)
+class State:
+    """Every client's latest model, who uploaded in the last round, and the affinity matrix."""
+
+    round: int  # t
+    models: Mapping[int, Parameters]  # θ_n
+    last_uploaders: Ids
+    affinity: Table  # P, receiver × giver
+    averages: tuple[Parameters, ...] = ()
+
+    def available_to(self, client: ClientId, availability: str) -> list[ClientId]:
+        """List the other clients whose models can be sent: nobody who has never uploaded."""
+        ids = self.last_uploaders.tolist() if availability == "last_round" else sorted(self.models)
+        return [other for other in ids if other != client]
+
+    def after(self, uploads: Mapping[ClientId, Upload]) -> State:
+        """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w."""
+        affinity = self.affinity.clone()
+        for client, upload in uploads.items():
+            affinity[client].index_add_(0, upload.ids, upload.increments)
+        models = {**self.models, **{client: upload.model for client, upload in uploads.items()}}
+        uploaders = torch.tensor(sorted(uploads), dtype=torch.int64)
+        return State(self.round + 1, models, uploaders, affinity)
+
+
+def start_state(num_clients: int) -> State:
+    """Return the state before the first round: no models, P = diag(1, …, 1)."""
+    nobody = torch.empty(0, dtype=torch.int64)
+    return State(0, {}, nobody, torch.eye(num_clients, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Download:
+    """Models of other clients, and averages of models if these are wanted."""
+
+    ids: Ids
+    models: tuple[Parameters, ...]
+    averages: tuple[Parameters, ...]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A locally trained model, and what the client adds to its row of P."""
+
+    model: Parameters
+    ids: Ids
+    increments: Numbers
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A client's models before and after its last local training, and what it found out since."""
+
+    reference: Parameters  # θ_i^{t-1}: after its last federated update
+    own: Parameters  # θ_i^t: after the local training that followed
+    ids: Ids
+    increments: Numbers
+
+
+@dataclass(frozen=True)
+class FedFomo:
+    """Every client mixes the models that help it, by first-order weights."""
+
+    num_downloads: int = 5  # M
+    """Models of other clients sent to each client a round; its own is always a candidate and not counted."""
+    epsilon: float = 0.3
+    """Chance of a random model in a slot, before decay."""
+    epsilon_decay: float = 0.05
+    """Taken off that chance in every round."""
+    norm: Literal["l2", "l1"] = "l2"
+    """Distance between models; the authors' code uses l1."""
+    affinity_update: Literal["raw", "normalised"] = "raw"
+    """Add weights to the affinity as they are, or divided by |their sum| as the authors' code does."""
+    availability: Literal["last_round", "latest"] = "last_round"
+    """Send only models uploaded in the last round, or each client's latest however old."""
+    num_averages: int = 0
+    """Cluster averages, and their mean, as further candidates; the authors' code has one per distribution."""
+
+    def __post_init__(self) -> None:
+        require(self.num_downloads >= 1, f"num_downloads must be at least 1, not {self.num_downloads}")
+        require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
+        require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
+        require(self.num_averages >= 0, f"num_averages must be at least 0, not {self.num_averages}")
+
+    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+        """Start without models."""
+        return start_state(len(clients))
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the models of highest affinity, some at random."""
+        epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
+        available = state.available_to(to, self.availability)
+        ids = choose_downloads(state.affinity[to], available, self.num_downloads, epsilon, rng)
+        models = tuple(state.models[n] for n in ids)
+        return Download(torch.tensor(ids, dtype=torch.int64), models, state.averages)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Store models, update P, and average clusters if these are wanted."""
+        after = state.after(uploads)
+        if not (self.num_averages and uploads):
+            return after
+        return replace(after, averages=cluster_averages(after, self.num_averages))
+
+    def start_client(self, initial: Tensor) -> Memory:
+        """Take the common initial model for both past and present."""
+        return Memory(initial, initial, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Judge the candidates, own model included, and move from the reference towards those that help."""
+        candidates = (memory.own, *download.models, *download.averages)
+        reference_loss, *losses = client.validation_losses((memory.reference, *candidates)).tolist()
+        distances = distances_from(memory.reference, candidates, client.num_trainable, self.norm)
+        weights = first_order_weights(reference_loss, torch.tensor(losses, dtype=torch.float64), distances)
+        if len(client.data.validation) == 0:
+            # Departs from the paper: who has nothing to judge by takes all downloads alike.
+            weights = torch.tensor([0.0] + [1.0] * (len(candidates) - 1), dtype=torch.float64)
+        model = mix(memory.reference, candidates, mixing_weights(weights))
+        ids = torch.cat((torch.tensor([client.id]), download.ids))
+        increments = affinity_increments(weights, self.affinity_update)[: len(ids)]  # averages have no row in P
+        return Personalised(model, Memory(model, memory.own, ids, increments))
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train from the mixture; it stays behind as the next round's reference."""
+        own = client.train(memory.reference)
+        return Trained(Upload(own, memory.ids, memory.increments), replace(memory, own=own), own)
+
+
+def cluster_averages(state: State, num_clusters: int) -> tuple[Tensor, ...]:
+    """Average the last uploads within clusters of similar affinity, and add the mean of these averages."""
+    ids = state.last_uploaders.tolist()
+    groups = group_by_affinity(state.affinity[ids][:, ids], num_clusters)
+    averages: list[Tensor] = []
+    for group in sorted(set(groups)):
+        members = [state.models[n] for n, of in zip(ids, groups, strict=True) if of == group]
+        averages.append(weighted_average(members, [1.0] * len(members)))
+    return (*averages, weighted_average(averages, [1.0] * len(averages)))

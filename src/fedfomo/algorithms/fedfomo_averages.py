@@ -1,0 +1,114 @@
+"""FedFomo on model averages (Zhang et al., ICLR 2021, appendix on additional privacy experiments).
+
+No single model is handed out. A client receives the average of a set of models, and that average with each
+member left out in turn; a member whose absence raises the client's loss is a helpful one.
+
+Departs from the paper: the appendix speaks of all N uploaded models; here the set is the client's own upload and
+`num_downloads` others chosen as in FedFomo, one consistent set for every average. With as many downloads as
+clients it is the paper's. Note that N · average − (N − 1) · (average without n) is θ_n itself: the averages spare
+a reader nothing that arithmetic cannot undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.fedfomo import (
+    State,
+    Upload,
+    choose_downloads,
+    epsilon_in,
+    leave_one_out_weights,
+    mix,
+    mixing_weights,
+    start_state,
+)
+from fedfomo.errors import require
+from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.wire import Ids, Numbers, Parameters
+
+
+@dataclass(frozen=True)
+class Download:
+    """The average of a set of models, and the averages without each of its members in turn."""
+
+    ids: Ids
+    average: Parameters | None
+    averages_without: tuple[Parameters, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A client's model after its last federated update, and what it found out."""
+
+    model: Parameters
+    ids: Ids
+    increments: Numbers
+
+
+@dataclass(frozen=True)
+class FedFomoAverages:
+    """FedFomo that hands out averages of models, never single ones (the paper's model-average variant)."""
+
+    num_downloads: int = 5  # M
+    """Other clients in the averaged set; the client's own upload joins it and is not counted."""
+    epsilon: float = 0.3
+    """Chance of a random model in a slot, before decay."""
+    epsilon_decay: float = 0.05
+    """Taken off that chance in every round."""
+
+    def __post_init__(self) -> None:
+        require(self.num_downloads >= 1, f"num_downloads must be at least 1, not {self.num_downloads}")
+        require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
+        require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
+
+    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+        """Start without models."""
+        return start_state(len(clients))
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Average the client's own upload with others of high affinity; once whole, once without each."""
+        epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
+        available = state.available_to(to, "last_round")
+        others = choose_downloads(state.affinity[to], available, self.num_downloads, epsilon, rng)
+        ids = [to, *others] if to in state.models else others
+        members = [state.models[n] for n in ids]
+        if len(members) < 2:
+            return Download(torch.empty(0, dtype=torch.int64), None, ())
+        average = weighted_average(members, [1.0] * len(members))
+        without = [weighted_average(members, [0.0 if n == left_out else 1.0 for n in ids]) for left_out in ids]
+        return Download(torch.tensor(ids, dtype=torch.int64), average, tuple(without))
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Store models and update P."""
+        return state.after(uploads)
+
+    def start_client(self, initial: Tensor) -> Memory:
+        """Start from the common initial model."""
+        return Memory(initial, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Move from the average towards the members whose absence hurts."""
+        average = download.average
+        if average is None:
+            return Personalised(memory.model, self.start_client(memory.model))
+        loss_of_average, *losses = client.validation_losses((average, *download.averages_without)).tolist()
+        weights = leave_one_out_weights(torch.tensor(losses, dtype=torch.float64), loss_of_average)
+        members = [member_of(average, without, len(losses)) for without in download.averages_without]
+        model = mix(average, members, mixing_weights(weights))
+        return Personalised(model, Memory(model, download.ids, weights))
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train from the mixture."""
+        own = client.train(memory.model)
+        return Trained(Upload(own, memory.ids, memory.increments), memory, own)
+
+
+def member_of(average: Tensor, average_without: Tensor, num_members: int) -> Tensor:
+    """Recover the member that was left out: θ_n = N · average − (N − 1) · average without n."""
+    return average.double() * num_members - average_without.double() * (num_members - 1)

@@ -1,0 +1,46 @@
+"""Local training: every client on its own, the bar that a federation has to clear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A client's own model."""
+
+    own: Parameters
+
+
+@dataclass(frozen=True)
+class Local:
+    """Train alone; nothing is sent either way."""
+
+    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> None:
+        """Keep nothing."""
+
+    def dispatch(self, state: None, to: ClientId, rng: torch.Generator) -> None:
+        """Send nothing."""
+
+    def collect(self, state: None, uploads: Mapping[ClientId, None]) -> None:
+        """Receive nothing."""
+
+    def start_client(self, initial: Tensor) -> Memory:
+        """Start from the common initial model."""
+        return Memory(initial)
+
+    def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
+        """Use the own model as it is."""
+        return Personalised(memory.own, memory)
+
+    def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
+        """Go on training the own model."""
+        own = client.train(memory.own)
+        return Trained(None, Memory(own), own)

@@ -1,0 +1,1 @@
+"""Data sets, and the ways to spread them over clients."""

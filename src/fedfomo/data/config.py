@@ -1,0 +1,78 @@
+"""How to spread a data set over clients, in words and numbers; light to import, so that help is quick."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedfomo.errors import InputError, unknown
+
+SCENARIOS: dict[str, str] = {
+    "iid": "every client holds a random share of the whole set",
+    "pathological": "every client holds a few classes only (McMahan et al., 2017)",
+    "dirichlet": "every class is spread over the clients in proportions drawn from Dirichlet(alpha)",
+    "latent": "clients sample from hidden groups of similar images (Zhang et al., 2021)",
+    "ood": "as latent, and every client is judged on the data of a client drawn at random",
+}
+
+REPRESENTATIONS: dict[str, str] = {
+    "network": "hidden activations of a small network trained on the labels, as in the paper",
+    "pixels": "the inputs as they are",
+}
+
+
+@dataclass(frozen=True)
+class ScenarioConfig:
+    """Who holds which examples."""
+
+    scenario: str = "latent"
+    """Who holds what: iid, pathological, dirichlet, latent, or ood (latent with shuffled targets)."""
+    clients: int = 15
+    """Number of clients (K)."""
+    distributions: int = 5
+    """Number of hidden groups (D); latent and ood only."""
+    classes_per_client: int = 2
+    """Number of classes that a client holds; pathological only."""
+    alpha: float = 0.1
+    """Concentration: small for few classes a client, large for nearly equal clients; dirichlet only."""
+    representation: str = "network"
+    """What groups are found in: network (hidden activations) or pixels; latent and ood only."""
+    shuffle_targets: bool = False
+    """Give every client the validation and test data of a client drawn at random, in any scenario."""
+    validation_fraction: float = 0.2
+    """Share of a client's training data on which it judges models instead of training."""
+
+    def __post_init__(self) -> None:
+        if self.scenario not in SCENARIOS:
+            raise unknown("scenario", str(self.scenario), SCENARIOS)
+        if self.representation not in REPRESENTATIONS:
+            raise unknown("representation", str(self.representation), REPRESENTATIONS)
+        _require_count("clients", self.clients)
+        _require_count("distributions", self.distributions)
+        _require_count("classes_per_client", self.classes_per_client)
+        if not (_is_finite(self.alpha) and self.alpha > 0):
+            raise InputError(f"alpha is {self.alpha!r}: give a finite number above 0")
+        if not (_is_finite(self.validation_fraction) and 0 < self.validation_fraction < 1):
+            raise InputError(f"validation_fraction is {self.validation_fraction!r}: give one between 0 and 1")
+        if self.shuffle_targets not in (True, False):
+            raise InputError(f"shuffle_targets is {self.shuffle_targets!r}: give true or false")
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether clients sample from hidden groups."""
+        return self.scenario in ("latent", "ood")
+
+    @property
+    def has_shuffled_targets(self) -> bool:
+        """Whether clients are judged on the data of others."""
+        return self.shuffle_targets or self.scenario == "ood"
+
+
+# Values may come from a TOML file, so their types are not what the annotations promise.
+def _require_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} is {value!r}: give a whole number of at least 1")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

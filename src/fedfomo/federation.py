@@ -1,0 +1,220 @@
+"""The round: who does what on which side, and nothing about how messages travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+
+from fedfomo import wire
+from fedfomo.examples import ClientData
+from fedfomo.model import Model
+from fedfomo.randomness import stream
+from fedfomo.training import LocalTrainer, Pull
+
+ClientId = int
+
+State = TypeVar("State")
+Download = TypeVar("Download")
+Upload = TypeVar("Upload")
+Memory = TypeVar("Memory")
+
+
+@dataclass(frozen=True)
+class Client:
+    """What an algorithm may use on a client during one round."""
+
+    id: ClientId
+    data: ClientData
+    model: Model
+    trainer: LocalTrainer
+    round: int
+    seed: int
+
+    @property
+    def num_trainable(self) -> int:
+        """How many leading coordinates of θ are trainable; the rest are buffers."""
+        return self.model.layout.num_trainable
+
+    def train(self, start: Tensor, pull: Pull | None = None) -> Tensor:
+        """Train on the client's own training data from `start`."""
+        rng = stream(self.seed, "train", self.round, self.id)
+        return self.trainer.train(self.model, start, self.data.train, self.round, rng, pull)
+
+    def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
+        """Judge models on the client's target; NaN for each if it has no validation data."""
+        losses = [self.model.loss(theta, self.data.validation) for theta in models]
+        return torch.tensor(losses, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Personalised(Generic[Memory]):
+    """A client after the federated update: the model it would use now."""
+
+    model: Tensor
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Trained(Generic[Upload, Memory]):
+    """A client after local training."""
+
+    upload: Upload
+    memory: Memory
+    model: Tensor
+
+
+class Algorithm(Protocol[State, Download, Upload, Memory]):
+    """A federated method: three functions on the server, three on a client, none of which changes its arguments.
+
+    In every round a client first turns its download into a model of its own (`personalise`), then trains and
+    uploads (`train`, which receives the memory that `personalise` left). After the last round every client
+    personalises once more. Messages, state and memory are dataclasses that `fedfomo.wire` can carry; the
+    return annotations of these functions say which.
+    """
+
+    # On the server.
+    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+        """Return the server's state before the first round."""
+        ...
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Choose what to send to one client."""
+        ...
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Return the state after a round, from the uploads that arrived and passed the check."""
+        ...
+
+    # On a client.
+    def start_client(self, initial: Tensor) -> Memory:
+        """Return a client's memory before its first round."""
+        ...
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Make the federated update: the model that this client would use now."""
+        ...
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train locally after `personalise`, and prepare the upload."""
+        ...
+
+
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The types that an algorithm declares for what it keeps and sends."""
+
+    state: Any
+    download: Any
+    upload: Any
+    memory: Any
+
+
+def messages_of(algorithm: AnyAlgorithm) -> Messages:
+    """Read an algorithm's message types off its return annotations."""
+
+    def returns(method: Callable[..., Any]) -> Any:
+        return get_type_hints(method, include_extras=True)["return"]
+
+    upload, memory = get_args(returns(algorithm.train))
+    return Messages(returns(algorithm.start_server), returns(algorithm.dispatch), upload, memory)
+
+
+class Exchange(Protocol):
+    """Carries downloads to clients, lets them work, and returns the uploads of those that answered."""
+
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Mapping[ClientId, Any]:
+        """Return uploads keyed by client; a client that failed is simply absent."""
+        ...
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What moved between server and clients."""
+
+    models_down: float = 0.0
+    models_up: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.models_down + other.models_down,
+            self.models_up + other.models_up,
+            self.bytes_down + other.bytes_down,
+            self.bytes_up + other.bytes_up,
+        )
+
+
+@dataclass(frozen=True)
+class PlayedRound(Generic[State]):
+    """What a round leaves behind."""
+
+    state: State
+    uploads: Mapping[ClientId, Any]
+    refused: Mapping[ClientId, str]
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The constants of a run that the server side needs."""
+
+    algorithm: AnyAlgorithm
+    num_clients: int
+    model_size: int
+    seed: int
+
+
+def dispatch_all(federation: Federation, state: Any, round: int, to: Sequence[ClientId]) -> dict[ClientId, Any]:
+    """Choose every client's download; each draws from a stream of its own."""
+    return {
+        client: federation.algorithm.dispatch(state, client, stream(federation.seed, "dispatch", round, client))
+        for client in to
+    }
+
+
+def play_round(
+    federation: Federation,
+    state: State,
+    round: int,
+    cohort: Sequence[ClientId],
+    exchange: Exchange,
+) -> PlayedRound[State]:
+    """Play one round: dispatch, exchange, check what came back, collect."""
+    downloads = dispatch_all(federation, state, round, cohort)
+    arrived = exchange(round, downloads)
+    refused: dict[ClientId, str] = {}
+    uploads: dict[ClientId, Any] = {}
+    schema = messages_of(federation.algorithm).upload
+    for client in sorted(arrived):
+        fault = wire.fault_of(schema, arrived[client], federation.model_size, federation.num_clients)
+        if fault is None:
+            uploads[client] = arrived[client]
+        else:
+            refused[client] = fault
+    traffic = traffic_of(federation.model_size, downloads, arrived)
+    return PlayedRound(federation.algorithm.collect(state, uploads), uploads, refused, traffic)
+
+
+def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]) -> Traffic:
+    """Count models and bytes in both directions."""
+    return Traffic(
+        sum(wire.num_models(download, model_size) for download in downloads.values()),
+        sum(wire.num_models(upload, model_size) for upload in uploads.values()),
+        sum(wire.num_bytes(download) for download in downloads.values()),
+        sum(wire.num_bytes(upload) for upload in uploads.values()),
+    )
+
+
+def draw_cohort(num_clients: int, participation: float, seed: int, round: int) -> list[ClientId]:
+    """Draw a round's clients afresh: ⌊participation · K⌋ of them, at least one, without replacement."""
+    size = max(1, int(participation * num_clients + 1e-9))
+    order = torch.randperm(num_clients, generator=stream(seed, "cohort", round))
+    return sorted(order[:size].tolist())

@@ -1,0 +1,136 @@
+"""Loss, gradient and accuracy as functions of (θ, examples), for any `nn.Module` and any loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.examples import Examples
+from fedfomo.parameters import Layout
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and labels to the batch's mean loss (or one loss per example)."""
+
+Metric = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and labels to one figure per example; higher is better."""
+
+# Scoring needs no gradients, so its batches can be far larger than training's.
+EVALUATION_BATCH = 512
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Tell for each example whether the largest output is the label's."""
+    return (outputs.argmax(dim=1) == labels).float()
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one model does on one set of examples; NaN when the set is empty."""
+
+    loss: float
+    accuracy: float
+    num_examples: int
+
+
+class Model:
+    """An architecture with its loss: everything about a network but its parameters.
+
+    The module's tensors are views of one working vector, and its gradients views of another, so an optimiser's
+    step is one operation on vectors. Every θ is copied in and copied out: no caller's vector is ever written to.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss = nn.functional.cross_entropy, metric: Metric = accuracy) -> None:
+        self.layout = Layout.of(module)
+        self._module = module
+        self._loss = loss
+        self._metric = metric
+        self._theta = self.layout.flatten(module)
+        self._gradient = torch.zeros(self.layout.num_trainable)
+        self._integers = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
+        self._bind()
+        self._batch_norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
+
+    def read(self) -> Tensor:
+        """Copy the working parameters out."""
+        self._rebind_replaced_buffers()
+        return self._theta.clone()
+
+    def load(self, theta: Tensor) -> Tensor:
+        """Copy θ into the module and return its trainable coordinates, live: writing to them changes the module.
+
+        Integer buffers are set back to the values that the module was built with.
+        """
+        self._theta.copy_(theta)
+        buffers = dict(self._module.named_buffers())
+        for name, value in self._integers.items():
+            buffers[name].copy_(value)
+        return self._theta[: self.layout.num_trainable]
+
+    def backward(self, batch: Examples) -> Tensor:
+        """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it."""
+        self._module.train()
+        if len(batch) == 1:
+            # One example has no variance to normalise by: BatchNorm uses its running statistics.
+            for layer in self._batch_norms:
+                layer.eval()
+        self._gradient.zero_()
+        self._mean_loss(batch).backward()
+        return self._gradient
+
+    def gradient(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return the gradient of the mean loss at θ with respect to the trainable coordinates."""
+        self.load(theta)
+        return self.backward(examples).clone()
+
+    @torch.no_grad()
+    def score(self, theta: Tensor, examples: Examples) -> Score:
+        """Return the exact sample means of loss and metric at θ, in evaluation mode."""
+        if len(examples) == 0:
+            return Score(float("nan"), float("nan"), 0)
+        self.load(theta)
+        self._module.eval()
+        loss, metric = 0.0, 0.0
+        for batch in examples.batches(EVALUATION_BATCH):
+            outputs = self._module(batch.inputs)
+            loss += float(self._loss(outputs, batch.labels).double().mean()) * len(batch)
+            metric += float(self._metric(outputs, batch.labels).double().sum())
+        return Score(loss / len(examples), metric / len(examples), len(examples))
+
+    def loss(self, theta: Tensor, examples: Examples) -> float:
+        """Return the exact sample mean of the loss at θ, in evaluation mode."""
+        return self.score(theta, examples).loss
+
+    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
+        self.load(theta)
+        return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+
+    def _mean_loss(self, batch: Examples) -> Tensor:
+        return self._loss(self._module(batch.inputs), batch.labels).mean()
+
+    def _bind(self) -> None:
+        values = self.layout.views(self._theta)
+        for name, parameter in self._module.named_parameters():
+            parameter.data = values[name]
+        for slot in self.layout.slots:
+            if slot.start < self.layout.num_trainable:
+                gradient = self._gradient[slot.start : slot.stop].view(slot.shape)
+                self._module.get_parameter(slot.name).grad = gradient
+        for name in dict(self._module.named_buffers()):
+            if name in values:
+                self._set_buffer(name, values[name])
+
+    def _rebind_replaced_buffers(self) -> None:
+        # A layer may assign a new tensor to a buffer where others write into it.
+        values = self.layout.views(self._theta)
+        for name, buffer in self._module.named_buffers():
+            if name in values and buffer.data_ptr() != values[name].data_ptr():
+                values[name].copy_(buffer)
+                self._set_buffer(name, values[name])
+
+    def _set_buffer(self, name: str, value: Tensor) -> None:
+        owner, _, leaf = name.rpartition(".")
+        setattr(self._module.get_submodule(owner), leaf, value)

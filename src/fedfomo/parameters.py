@@ -1,0 +1,74 @@
+"""A model's parameters as one flat vector θ.
+
+θ holds the trainable coordinates first and the float buffers (BatchNorm's running statistics, frozen weights)
+behind them, so that mixing and averaging are arithmetic on whole vectors while distances look at
+`θ[:num_trainable]`. Integer buffers never enter θ: they cannot be averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.errors import InputError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one named tensor lies in θ."""
+
+    name: str
+    shape: torch.Size
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """The end of the tensor's coordinates."""
+        return self.start + math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The map from θ to a module's named tensors."""
+
+    slots: tuple[Slot, ...]
+    num_trainable: int
+    size: int
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """Lay out a module: trainable parameters first, then frozen ones and float buffers."""
+        named = [*module.named_parameters(), *module.named_buffers()]
+        floats = [(name, tensor) for name, tensor in named if not _is_integer(tensor)]
+        for name, tensor in floats:
+            if tensor.dtype != torch.float32:
+                raise InputError(f"'{name}' is {tensor.dtype}: models are float32 here, call .float() on yours")
+        trainable = [(name, tensor) for name, tensor in floats if tensor.requires_grad]
+        others = [(name, tensor) for name, tensor in floats if not tensor.requires_grad]
+        if not trainable:
+            raise InputError(f"{type(module).__name__} has no trainable parameter: nothing could be learnt")
+        slots: list[Slot] = []
+        start = 0
+        for name, tensor in trainable + others:
+            slots.append(Slot(name, tensor.shape, start))
+            start = slots[-1].stop
+        return cls(tuple(slots), sum(tensor.numel() for _, tensor in trainable), start)
+
+    def views(self, theta: Tensor) -> dict[str, Tensor]:
+        """Name the pieces of θ; the pieces share its memory."""
+        return {slot.name: theta[slot.start : slot.stop].view(slot.shape) for slot in self.slots}
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """Copy a module's tensors into a new θ."""
+        tensors = dict([*module.named_parameters(), *module.named_buffers()])
+        theta = torch.empty(self.size)
+        for name, view in self.views(theta).items():
+            view.copy_(tensors[name].detach())
+        return theta
+
+
+def _is_integer(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())

@@ -1,0 +1,1 @@
+"""The simulator: whole federations on one machine's cores."""

@@ -1,0 +1,109 @@
+"""Checkpoints: a manifest that names, with checksums, everything a run needs to go on.
+
+The tensors are in files already (`tensors.py`); a checkpoint adds one small JSON manifest, written in one atomic
+step once everything it names is on disk. The last two are kept, so that a damaged one costs a round, not a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedfomo.errors import InputError
+from fedfomo.model import Score
+from fedfomo.simulation.tensors import References, files_in, write_atomically
+
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two rounds."""
+
+    configuration: str  # digest of whatever decides the result
+    rounds_done: int
+    state: References
+    memories: Mapping[int, References]
+    scores_after_training: Mapping[int, Score]  # each client's latest
+    traffic: Mapping[str, Any]
+    log_bytes: int  # how much of the log belongs to the rounds done
+    checksums: Mapping[str, str]
+
+    def files(self) -> set[str]:
+        """Name every tensor file that the checkpoint refers to."""
+        return files_in(self.state).union(*(files_in(references) for references in self.memories.values()))
+
+    def with_checksums(self, checksums: Mapping[str, str]) -> Checkpoint:
+        """Return the same checkpoint with the checksum of every file that it refers to."""
+        return replace(self, checksums={name: checksums[name] for name in sorted(self.files())})
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path, tensors: Path, tell: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._tensors = tensors
+        self._tell = tell
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, checkpoint: Checkpoint) -> set[str]:
+        """Write a checkpoint, drop those that are too old, and return the tensor files still in use."""
+        body = json.dumps(asdict(checkpoint), sort_keys=True)
+        content = json.dumps({"checksum": _checksum(body.encode()), "checkpoint": body})
+        write_atomically(self._path(checkpoint.rounds_done), content.encode())
+        for outdated in self._newest_first()[KEPT:]:
+            outdated.unlink()
+        kept = [self._read(path) for path in self._newest_first()[1:]]
+        return checkpoint.files().union(*(older.files() for older in kept if older is not None))
+
+    def newest(self, configuration: str) -> Checkpoint | None:
+        """Return the newest checkpoint that is whole, saying which were not."""
+        for path in self._newest_first():
+            checkpoint = self._read(path)
+            fault = "it is damaged" if checkpoint is None else self._fault(checkpoint)
+            if checkpoint is None or fault is not None:
+                self._tell(f"checkpoint {path.name} cannot be used: {fault}; falling back to the one before")
+                continue
+            if checkpoint.configuration != configuration:
+                raise InputError(
+                    f"{path} was made with another configuration: start a new run, or restore the run's config.toml"
+                )
+            return checkpoint
+        return None
+
+    def _fault(self, checkpoint: Checkpoint) -> str | None:
+        for name in sorted(checkpoint.files()):
+            path = self._tensors / name
+            if not path.exists():
+                return f"{name} is missing"
+            if _checksum(path.read_bytes()) != checkpoint.checksums.get(name):
+                return f"{name} is damaged"
+        return None
+
+    def _read(self, path: Path) -> Checkpoint | None:
+        try:
+            outer: dict[str, Any] = json.loads(path.read_bytes())
+            if outer["checksum"] != _checksum(outer["checkpoint"].encode()):
+                return None
+            inner: dict[str, Any] = json.loads(outer["checkpoint"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        inner["memories"] = {int(client): references for client, references in inner["memories"].items()}
+        scores = inner["scores_after_training"]
+        inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
+        return Checkpoint(**inner)
+
+    def _path(self, rounds_done: int) -> Path:
+        return self._folder / f"after-round-{rounds_done:05d}.json"
+
+    def _newest_first(self) -> list[Path]:
+        return sorted(self._folder.glob("after-round-*.json"), reverse=True)
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

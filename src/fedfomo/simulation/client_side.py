@@ -1,0 +1,120 @@
+"""What a client does when an order reaches it, in whichever process that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedfomo import wire
+from fedfomo.examples import ClientData
+from fedfomo.federation import AnyAlgorithm, Client, ClientId, messages_of
+from fedfomo.model import Model, Score
+from fedfomo.simulation.tensors import References, TensorFiles
+from fedfomo.training import LocalTrainer
+
+
+@dataclass(frozen=True)
+class Order:
+    """One client's work in one round; tensors are named, not carried."""
+
+    round: int
+    client: ClientId
+    download: References
+    memory: References | None  # None: the client has none yet
+    trains: bool  # False: personalise only
+    is_scored: bool  # on the client's test examples
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an order."""
+
+    client: ClientId
+    model: References  # what the client would use now
+    memory: References
+    upload: References | None
+    score_after_update: Score | None
+    score_after_training: Score | None
+    checksums: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that is given before a method is chosen."""
+
+    model: Model
+    initial: Tensor
+    clients: Sequence[ClientData]
+    trainer: LocalTrainer
+    seed: int
+
+
+def contributes(data: ClientData) -> bool:
+    """Tell whether a client has data both to train on and to judge by; if not, it only receives."""
+    return len(data.train) > 0 and len(data.validation) > 0
+
+
+class ClientSide:
+    """All clients' halves of a method."""
+
+    def __init__(self, problem: Problem, algorithm: AnyAlgorithm, files: TensorFiles) -> None:
+        self._problem = problem
+        self._algorithm = algorithm
+        self._messages = messages_of(algorithm)
+        self._files = files
+
+    def carry_out(self, order: Order) -> Outcome:
+        """Personalise, train if asked to, score if asked to, and leave the results in a file."""
+        client = self._client(order)
+        download = wire.unpack(self._messages.download, self._files.load(order.download))
+        personal = self._algorithm.personalise(client, download, self._memory(order))
+        after_update = self._score(client, personal.model) if order.is_scored else None
+        results: dict[str, Any] = {"model": personal.model, "memory": personal.memory}
+        after_training = None
+        if order.trains:
+            trained = self._algorithm.train(client, download, personal.memory)
+            after_training = self._score(client, trained.model) if order.is_scored else None
+            results |= {"memory": trained.memory, "upload": trained.upload}
+        references = self._keep(order, results)
+        self._files.forget()
+        checksums, self._files.checksums = self._files.checksums, {}
+        return Outcome(
+            client=order.client,
+            model=references["model"],
+            memory=references["memory"],
+            upload=references.get("upload"),
+            score_after_update=after_update,
+            score_after_training=after_training,
+            checksums=checksums,
+        )
+
+    def _client(self, order: Order) -> Client:
+        problem = self._problem
+        data = problem.clients[order.client]
+        return Client(order.client, data, problem.model, problem.trainer, order.round, problem.seed)
+
+    def _memory(self, order: Order) -> Any:
+        if order.memory is None:
+            return self._algorithm.start_client(self._problem.initial)
+        return wire.unpack(self._messages.memory, self._files.load(order.memory))
+
+    def _score(self, client: Client, model: Tensor) -> Score:
+        return self._problem.model.score(model, client.data.test)
+
+    def _keep(self, order: Order, results: dict[str, Any]) -> dict[str, References]:
+        """Write what the client leaves behind; only the final, trainless pass needs the model kept for itself."""
+        if order.trains:
+            results = {**results, "model": None}
+        flat = {f"{part}:{field}": tensor for part, value in results.items() for field, tensor in _pack(value).items()}
+        places = self._files.save(f"round-{order.round:05d}-client-{order.client:05d}.safetensors", flat)
+        return {
+            part: {name.split(":", 1)[1]: place for name, place in places.items() if name.startswith(part + ":")}
+            for part in results
+        }
+
+
+def _pack(value: Any) -> wire.Flat:
+    return {"": value} if isinstance(value, Tensor) else wire.pack(value)

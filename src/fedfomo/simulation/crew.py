@@ -1,0 +1,169 @@
+"""The hands that carry out orders: this process, or one process per core.
+
+Workers are forked, so data and architecture need no copying; from then on only short JSON messages cross the
+pipes, and tensors pass through files. Each worker has one torch thread: two threads in one process fight for
+cores as soon as the machine is busy, and one thread everywhere makes results independent of the crew.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+import torch
+
+from fedfomo.model import Score
+from fedfomo.simulation.client_side import ClientSide, Order, Outcome
+
+
+class WorkerError(RuntimeError):
+    """A worker process died or failed while it carried out an order."""
+
+
+class Crew(Protocol):
+    """Carries out orders, in any sequence."""
+
+    def carry_out(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+        """Yield outcomes as they become ready."""
+        ...
+
+    def close(self) -> None:
+        """Let everybody go."""
+        ...
+
+
+def hire(client_side: Callable[[], ClientSide], num_workers: int) -> Crew:
+    """Return a crew of that many processes; 0 means this process alone."""
+    if num_workers == 0 or "fork" not in multiprocessing.get_all_start_methods():
+        return ThisProcess(client_side())
+    return Workers(client_side, num_workers)
+
+
+@contextmanager
+def one_torch_thread() -> Generator[None]:
+    """Compute as the workers do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class ThisProcess:
+    """The crew of one that needs no messages."""
+
+    def __init__(self, client_side: ClientSide) -> None:
+        self._client_side = client_side
+
+    def carry_out(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+        """Work through the orders one by one."""
+        with one_torch_thread():
+            for order in orders:
+                yield self._client_side.carry_out(order)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Workers:
+    """Forked processes, each busy with one client at a time."""
+
+    def __init__(self, client_side: Callable[[], ClientSide], num_workers: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._processes: dict[Connection, BaseProcess] = {}
+        for _ in range(num_workers):
+            ours, theirs = context.Pipe()
+            # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
+            inherited = [*self._processes, ours]
+            process = context.Process(target=_work, args=(client_side, theirs, inherited), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes[ours] = process
+
+    def carry_out(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+        """Hand each idle worker the next order, in the order given."""
+        waiting = iter(orders)
+        busy: dict[Connection, Order] = {}
+        try:
+            for connection in self._processes:
+                self._assign(connection, next(waiting, None), busy)
+            while busy:
+                for connection in wait(list(busy)):
+                    assert isinstance(connection, Connection)  # noqa: S101 - narrows the type
+                    outcome = self._receive(connection, busy.pop(connection))
+                    self._assign(connection, next(waiting, None), busy)
+                    yield outcome
+        finally:
+            if busy:  # interrupted: what the workers are doing is of no use any more
+                self.close()
+
+    def close(self) -> None:
+        """End the processes at once; between rounds they hold nothing that matters."""
+        for connection, process in self._processes.items():
+            process.kill()
+            process.join()
+            connection.close()
+        self._processes = {}
+
+    def _assign(self, connection: Connection, order: Order | None, busy: dict[Connection, Order]) -> None:
+        if order is not None:
+            busy[connection] = order
+            with suppress(BrokenPipeError):  # `_receive` finds out why
+                connection.send_bytes(json.dumps(asdict(order)).encode())
+
+    def _receive(self, connection: Connection, order: Order) -> Outcome:
+        try:
+            answer: dict[str, Any] = json.loads(connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            process = self._processes[connection]
+            process.join()
+            raise WorkerError(
+                f"a worker process died (exit code {process.exitcode}) with client {order.client} in round"
+                f" {order.round}; memory may have run out"
+            ) from None
+        if "errno" in answer:
+            raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["path"])
+        if "failure" in answer:
+            raise WorkerError(f"client {order.client} failed in round {order.round}:\n{answer['failure']}")
+        return _outcome(answer)
+
+
+def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection]) -> None:
+    """Carry out orders until the other end of the pipe is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinating process's to handle
+    for connection in inherited:
+        connection.close()
+    torch.set_num_threads(1)
+    side = client_side()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            order = Order(**json.loads(orders.recv_bytes()))
+            orders.send_bytes(json.dumps(_answer(side, order)).encode())
+
+
+def _answer(side: ClientSide, order: Order) -> dict[str, Any]:
+    try:
+        return asdict(side.carry_out(order))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return {"errno": error.errno, "path": str(error.filename)}
+        return {"failure": traceback.format_exc()}
+    except Exception:  # handed whole to the coordinating process
+        return {"failure": traceback.format_exc()}
+
+
+def _outcome(answer: dict[str, Any]) -> Outcome:
+    for name in ("score_after_update", "score_after_training"):
+        answer[name] = None if answer[name] is None else Score(**answer[name])
+    return Outcome(**answer)

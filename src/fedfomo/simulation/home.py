@@ -1,0 +1,71 @@
+"""Where a run lives on disk: log, tensors, checkpoints, and a lock against two processes writing at once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+from fedfomo.errors import InputError
+from fedfomo.simulation.checkpoint import Checkpoints
+from fedfomo.simulation.tensors import TensorFiles, write_atomically
+
+
+class RunHome:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path, configuration: str, tell: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.configuration = configuration
+        self.tensors = TensorFiles(folder / "tensors", durable=True)
+        self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, tell)
+        self._log = folder / "rounds.jsonl"
+        # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(f"{folder} is in use by another process: wait for it, or stop it first") from None
+
+    def log(self, record: dict[str, Any]) -> int:
+        """Append a line to the log and return the log's new length in bytes."""
+        line = json.dumps(_without_nan(record), allow_nan=False) + "\n"
+        with self._log.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def cut_log(self, length: int) -> None:
+        """Drop what was logged after a checkpoint: those rounds will be played again."""
+        if self._log.exists():
+            os.truncate(self._log, length)
+
+    def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Write a safetensors file for others to read."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.close()
+
+
+def _without_nan(value: Any) -> Any:
+    """Write what is not a number as null: JSON has no other word for it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

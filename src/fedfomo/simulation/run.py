@@ -1,0 +1,225 @@
+"""A whole run: rounds, scores, checkpoints, and the last federated update.
+
+Between rounds a run is a `Checkpoint` and nothing else: every round starts by reading one and ends by making the
+next, so going on after a crash and going on without one are the same code.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from fedfomo import wire
+from fedfomo.errors import require
+from fedfomo.federation import (
+    AnyAlgorithm,
+    ClientId,
+    Federation,
+    PlayedRound,
+    Traffic,
+    dispatch_all,
+    draw_cohort,
+    messages_of,
+    play_round,
+    traffic_of,
+)
+from fedfomo.model import Score
+from fedfomo.simulation.checkpoint import Checkpoint
+from fedfomo.simulation.client_side import ClientSide, Problem
+from fedfomo.simulation.crew import Crew, hire, one_torch_thread
+from fedfomo.simulation.exchange import SimulatedExchange
+from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.tensors import TensorFiles
+
+# Beyond this many clients, a matrix a round is more than a reader can use or a disk should hold.
+AFFINITY_HISTORY_LIMIT = 1000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run is, who takes part, and who does the work."""
+
+    rounds: int = 20
+    participation: float = 1.0
+    evaluate_every: int = 1
+    workers: int = 0  # processes beside this one
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
+        share = self.participation
+        require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
+        require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
+        require(self.workers >= 0, f"workers must be at least 0 (0: this process alone), not {self.workers}")
+
+
+class Watcher(Protocol):
+    """Is told how a run goes on."""
+
+    def start(self, rounds_done: int) -> None:
+        """Called once, with the rounds that a checkpoint had already."""
+        ...
+
+    def client_done(self, round: int, client: ClientId) -> None:
+        """Called for every client's work; after the last round, for the last federated update."""
+        ...
+
+    def round_done(
+        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
+    ) -> None:
+        """Called after every round with the scores of the clients that took part, if they were scored."""
+        ...
+
+
+@runtime_checkable
+class HasAffinity(Protocol):
+    """A server state that knows who values whom: receiver × giver."""
+
+    @property
+    def affinity(self) -> Tensor:
+        """The matrix."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves: every client's model after the last federated update, and scores."""
+
+    models: Mapping[ClientId, Tensor]
+    after_update: Mapping[ClientId, Score]  # of these models
+    after_training: Mapping[ClientId, Score]  # of each client's model after its last local training
+    traffic: Traffic
+    affinity: Tensor | None
+
+
+def simulate(
+    problem: Problem,
+    algorithm: AnyAlgorithm,
+    plan: Plan,
+    home: RunHome | None = None,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Play all rounds, or those that a checkpoint leaves to play, and one more federated update at the end."""
+    with _tensor_files(home) as files, one_torch_thread():
+        crew = hire(lambda: ClientSide(problem, algorithm, files.reopen()), plan.workers)
+        try:
+            run = _Run(problem, algorithm, plan, home, watcher, files, crew)
+            checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
+            if home:
+                home.cut_log(checkpoint.log_bytes)
+            files.checksums.update(checkpoint.checksums)
+            if watcher:
+                watcher.start(checkpoint.rounds_done)
+            while checkpoint.rounds_done < plan.rounds:
+                checkpoint = run.play_round(checkpoint)
+            return run.finish(checkpoint)
+        finally:
+            crew.close()
+
+
+class _Run:
+    """The constants of a run, and the step from one checkpoint to the next."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: AnyAlgorithm,
+        plan: Plan,
+        home: RunHome | None,
+        watcher: Watcher | None,
+        files: TensorFiles,
+        crew: Crew,
+    ) -> None:
+        self._problem = problem
+        self._algorithm = algorithm
+        self._plan = plan
+        self._home = home
+        self._watcher = watcher
+        self._files = files
+        self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
+        self._exchange = SimulatedExchange(problem, algorithm, crew, files, watcher.client_done if watcher else None)
+
+    def start(self) -> Checkpoint:
+        state = self._algorithm.start_server(self._problem.initial, range(len(self._problem.clients)))
+        references = self._files.save("start.safetensors", wire.pack(state))
+        configuration = self._home.configuration if self._home else ""
+        return Checkpoint(configuration, 0, references, {}, {}, asdict(Traffic()), 0, self._files.checksums)
+
+    def play_round(self, before: Checkpoint) -> Checkpoint:
+        round, plan = before.rounds_done, self._plan  # noqa: A001
+        cohort = draw_cohort(self._federation.num_clients, plan.participation, self._federation.seed, round)
+        self._exchange.memories = before.memories
+        self._exchange.is_scored = (round + 1) % plan.evaluate_every == 0 or round + 1 == plan.rounds
+        played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
+        after_update, after_training = self._exchange.scores()
+        log_bytes = self._log(round, cohort, played, after_update, after_training)
+        after = Checkpoint(
+            configuration=before.configuration,
+            rounds_done=round + 1,
+            state=self._files.save(f"round-{round:05d}-server.safetensors", wire.pack(played.state)),
+            memories=self._exchange.memories,
+            scores_after_training={**before.scores_after_training, **after_training},
+            traffic=asdict(Traffic(**before.traffic) + played.traffic),
+            log_bytes=log_bytes,
+            checksums={},
+        )
+        after = after.with_checksums(self._files.checksums)
+        self._files.delete_all_but(self._home.checkpoints.save(after) if self._home else after.files())
+        if self._watcher:
+            self._watcher.round_done(round, after_update, after_training)
+        return after
+
+    def finish(self, last: Checkpoint) -> RunResult:
+        """Let every client, not only the last cohort, personalise once more."""
+        state, round = self._state(last), last.rounds_done  # noqa: A001
+        everyone = range(self._federation.num_clients)
+        downloads = dispatch_all(self._federation, state, round, everyone)
+        self._exchange.memories = last.memories
+        self._exchange.is_scored = True
+        models = self._exchange.personalise(round, downloads)
+        traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
+        affinity = state.affinity if isinstance(state, HasAffinity) else None
+        after_update, _ = self._exchange.scores()
+        return RunResult(models, after_update, last.scores_after_training, traffic, affinity)
+
+    def _state(self, checkpoint: Checkpoint) -> Any:
+        return wire.unpack(messages_of(self._algorithm).state, self._files.load(checkpoint.state))
+
+    def _log(
+        self,
+        round: int,
+        cohort: list[ClientId],
+        played: PlayedRound[Any],
+        after_update: Mapping[ClientId, Score],
+        after_training: Mapping[ClientId, Score],
+    ) -> int:
+        if self._home is None:
+            return 0
+        state = played.state
+        if isinstance(state, HasAffinity) and self._federation.num_clients <= AFFINITY_HISTORY_LIMIT:
+            self._home.write_tensors(f"affinity/after-round-{round + 1:05d}.safetensors", {"affinity": state.affinity})
+        return self._home.log(
+            {
+                "round": round,
+                "cohort": cohort,
+                "after_update": {client: asdict(score) for client, score in after_update.items()},
+                "after_training": {client: asdict(score) for client, score in after_training.items()},
+                "traffic": asdict(played.traffic),
+                "refused": played.refused,
+                "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
+            }
+        )
+
+
+@contextmanager
+def _tensor_files(home: RunHome | None) -> Generator[TensorFiles]:
+    if home is not None:
+        yield home.tensors
+    else:
+        with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
+            yield TensorFiles(Path(folder), durable=False)

@@ -1,0 +1,141 @@
+"""Tensors that live in memory-mapped files, and references to them that are cheap to send.
+
+A model travels from a worker process to the server and on to other workers as the name of a file and of a tensor
+in it: it is written once, when it is made, and mapped wherever it is read. The same files are the body of a
+checkpoint. A handful of numbers is no reason for a file: small tensors are spelt out in the reference itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fedfomo.wire import Flat
+
+References = dict[str, str]
+"""From a field's name to "file#tensor", or to "=" and the tensor itself."""
+
+SPELT_OUT = 2048  # bytes, at most
+
+_Identity = tuple[int, torch.Size, torch.dtype]
+
+
+class TensorFiles:
+    """A folder of safetensors files."""
+
+    def __init__(self, folder: Path, durable: bool) -> None:
+        self.folder = folder
+        self.checksums: dict[str, str] = {}
+        self._durable = durable
+        self._open: dict[str, Flat] = {}
+        self._known: dict[_Identity, str] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def reopen(self) -> TensorFiles:
+        """Return another view of the same folder, for another process."""
+        return TensorFiles(self.folder, self._durable)
+
+    def save(self, name: str, flat: Mapping[str, Tensor]) -> References:
+        """Refer to every tensor, writing to the file `name` those that lie in no file yet, each once."""
+        references: References = {}
+        fresh: Flat = {}
+        places: dict[_Identity, str] = {}
+        for field, tensor in flat.items():
+            if tensor.numel() * tensor.element_size() <= SPELT_OUT:
+                references[field] = _spell_out(tensor)
+                continue
+            identity = tensor.data_ptr(), tensor.shape, tensor.dtype
+            place = self._known.get(identity) or places.get(identity)
+            if place is None:
+                place = places[identity] = f"{name}#{field}"
+                fresh[field] = tensor.contiguous()
+            references[field] = place
+        if fresh:
+            self._write(name, fresh)
+        return references
+
+    def load(self, references: References) -> Flat:
+        """Map the tensors that the references name."""
+        return {field: self._tensor(place) for field, place in references.items()}
+
+    def forget(self, keep: Iterable[str] = ()) -> None:
+        """Unmap every file but those to keep."""
+        kept = set(keep)
+        self._open = {name: flat for name, flat in self._open.items() if name in kept}
+        self._known = {identity: place for identity, place in self._known.items() if _file(place) in kept}
+
+    def delete_all_but(self, keep: Iterable[str]) -> None:
+        """Delete every file but those to keep."""
+        kept = set(keep)
+        self.forget(kept)
+        self.checksums = {name: checksum for name, checksum in self.checksums.items() if name in kept}
+        for path in self.folder.iterdir():
+            if path.name not in kept:
+                path.unlink()
+
+    def _tensor(self, place: str) -> Tensor:
+        if place.startswith("="):
+            return _read_out(place)
+        name, field = place.split("#", 1)
+        if name not in self._open:
+            with safe_open(self.folder / name, framework="pt") as file:  # type: ignore[no-untyped-call]
+                self._open[name] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            for key, tensor in self._open[name].items():
+                self._known[tensor.data_ptr(), tensor.shape, tensor.dtype] = f"{name}#{key}"
+        return self._open[name][field]
+
+    def _write(self, name: str, flat: Flat) -> None:
+        content = save(flat)
+        self.checksums[name] = hashlib.sha256(content).hexdigest()
+        write_atomically(self.folder / name, content, self._durable)
+
+
+def files_in(references: References) -> set[str]:
+    """Return the files that references point into."""
+    return {_file(place) for place in references.values() if not place.startswith("=")}
+
+
+def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
+    """Write a file so that a reader, or a power cut, finds the old content or the new, and nothing between."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _file(place: str) -> str:
+    return place.split("#", 1)[0]
+
+
+def _spell_out(tensor: Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    content = base64.b64encode(tensor.contiguous().numpy().tobytes()).decode()
+    return "=" + json.dumps([dtype, list(tensor.shape), content])
+
+
+def _read_out(place: str) -> Tensor:
+    dtype, shape, content = json.loads(place[1:])
+    raw = bytearray(base64.b64decode(content))
+    kind: torch.dtype = getattr(torch, dtype)
+    return torch.frombuffer(raw, dtype=kind).view(shape) if raw else torch.empty(shape, dtype=kind)

@@ -1,0 +1,200 @@
+"""Any message or state ↔ one flat dict of tensors, and the check of what arrives.
+
+A message is a frozen dataclass whose fields are tensors, numbers, tuples, mappings from integers, or further
+such dataclasses. Its own annotations are the schema: a field marked `Parameters` must be float32, finite and as
+long as the model, whoever sent it. Nothing here reads pickles or builds objects that the receiver did not ask for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+Flat = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a tensor field may hold."""
+
+    name: str
+    dtype: torch.dtype
+    num_dimensions: int
+    is_model: bool = False
+
+
+Parameters = Annotated[Tensor, Kind("parameters", torch.float32, 1, is_model=True)]
+"""A whole θ."""
+Numbers = Annotated[Tensor, Kind("numbers", torch.float64, 1)]
+"""Any number of float64 values."""
+Table = Annotated[Tensor, Kind("table", torch.float64, 2)]
+"""A matrix of float64 values."""
+Ids = Annotated[Tensor, Kind("ids", torch.int64, 1)]
+"""Any number of client ids."""
+
+_SCALARS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+class WireError(ValueError):
+    """What arrived is not what the schema promises."""
+
+
+def pack(message: Any) -> Flat:
+    """Flatten a message; the tensors are the message's own, not copies."""
+    return dict(_flatten("", message))
+
+
+def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
+    """Rebuild a message of the wanted type; refuse anything missing, left over or of another kind."""
+    remaining = dict(flat)
+    message = _build("", schema, remaining)
+    if remaining:
+        raise WireError(f"unexpected field '{min(remaining)}'")
+    return cast(T, message)
+
+
+def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> str | None:
+    """Say what makes a received message unfit for use, or return None.
+
+    Refused are non-finite numbers, models of another size, and ids of clients that do not exist.
+    """
+    for name, kind, tensor in _kinds("", schema, message):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            return f"'{name}' is not finite"
+        if kind is not None:
+            if tensor.dtype != kind.dtype or tensor.dim() != kind.num_dimensions:
+                return f"'{name}' is {_describe(tensor)}, not {kind.name}"
+            if kind.is_model and tensor.numel() != model_size:
+                return f"'{name}' has {tensor.numel()} coordinates, the model has {model_size}"
+            if kind.dtype == torch.int64 and not bool(((tensor >= 0) & (tensor < num_clients)).all()):
+                return f"'{name}' names a client that does not exist"
+    return None
+
+
+def num_bytes(message: Any) -> int:
+    """Return what a message weighs on the wire."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in pack(message).values())
+
+
+def num_models(message: Any, model_size: int) -> float:
+    """Return how many models' worth of float32 coordinates a message carries."""
+    floats = [tensor.numel() for tensor in pack(message).values() if tensor.dtype == torch.float32]
+    return sum(floats) / model_size
+
+
+def numbers_in(message: Any) -> dict[str, Any]:
+    """Return everything in a message but its models, as plain numbers and lists."""
+    return {name: tensor.tolist() for name, tensor in pack(message).items() if tensor.dtype != torch.float32}
+
+
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if value is None:
+        return
+    if isinstance(value, Tensor):
+        yield name, value.detach()
+    elif type(value) in _SCALARS:
+        yield name, torch.tensor(value, dtype=_SCALARS[type(value)])
+    elif isinstance(value, tuple):
+        for index, item in enumerate(cast(tuple[Any, ...], value)):
+            yield from _flatten(_join(name, index), item)
+    elif isinstance(value, Mapping):
+        for key, item in cast(Mapping[int, Any], value).items():
+            yield from _flatten(_join(name, key), item)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _flatten(_join(name, field.name), getattr(value, field.name))
+    else:
+        raise TypeError(f"'{name}' is a {type(value).__name__}, which no message can carry")
+
+
+def _build(name: str, schema: Any, remaining: Flat) -> Any:
+    origin = get_origin(schema)
+    if schema is type(None):
+        return None
+    if origin is Annotated or schema is Tensor:
+        tensor = _take(name, remaining)
+        kind = get_args(schema)[1] if origin is Annotated else None
+        if isinstance(kind, Kind) and (tensor.dtype != kind.dtype or tensor.dim() != kind.num_dimensions):
+            raise WireError(f"'{name}' is {_describe(tensor)}, not {kind.name}")
+        return tensor
+    if schema in _SCALARS:
+        tensor = _take(name, remaining)
+        if tensor.dtype != _SCALARS[schema] or tensor.dim() != 0:
+            raise WireError(f"'{name}' is {_describe(tensor)}, not one {schema.__name__}")
+        return tensor.item()
+    if origin in (Union, types.UnionType):
+        inner = next(option for option in get_args(schema) if option is not type(None))
+        present = any(key == name or key.startswith(name + ".") for key in remaining)
+        return _build(name, inner, remaining) if present else None
+    if origin is tuple:
+        count = len(_keys_below(name, remaining))
+        return tuple(_build(_join(name, index), get_args(schema)[0], remaining) for index in range(count))
+    if origin is not None and issubclass(origin, Mapping):
+        keys = sorted(_keys_below(name, remaining))
+        return {key: _build(_join(name, key), get_args(schema)[1], remaining) for key in keys}
+    if dataclasses.is_dataclass(schema):
+        hints = _hints(cast(type, schema))
+        return schema(**{field: _build(_join(name, field), hint, remaining) for field, hint in hints.items()})  # type: ignore[operator]
+    raise TypeError(f"'{name}' is declared as {schema}, which no message can carry")
+
+
+def _kinds(name: str, schema: Any, value: Any) -> Iterator[tuple[str, Kind | None, Tensor]]:
+    """Walk a message beside its schema and yield every tensor with the kind declared for it."""
+    origin = get_origin(schema)
+    if value is None:
+        return
+    if isinstance(value, Tensor):
+        marks = get_args(schema)[1:] if origin is Annotated else ()
+        yield name, next((mark for mark in marks if isinstance(mark, Kind)), None), value
+    elif isinstance(value, float):
+        yield name, None, torch.tensor(value, dtype=torch.float64)
+    elif origin in (Union, types.UnionType):
+        inner = next(option for option in get_args(schema) if option is not type(None))
+        yield from _kinds(name, inner, value)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(cast(tuple[Any, ...], value)):
+            yield from _kinds(_join(name, index), get_args(schema)[0], item)
+    elif isinstance(value, Mapping):
+        for key, item in cast(Mapping[int, Any], value).items():
+            yield from _kinds(_join(name, key), get_args(schema)[1], item)
+    elif dataclasses.is_dataclass(value):
+        for field, hint in _hints(cast(type, type(value))).items():
+            yield from _kinds(_join(name, field), hint, getattr(value, field))
+
+
+@cache
+def _hints(schema: type) -> dict[str, Any]:
+    hints = get_type_hints(schema, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
+
+
+def _keys_below(name: str, remaining: Flat) -> set[int]:
+    prefix = name + "." if name else ""
+    heads = {key[len(prefix) :].split(".", 1)[0] for key in remaining if key.startswith(prefix)}
+    try:
+        return {int(head) for head in heads}
+    except ValueError:
+        raise WireError(f"'{name}' has fields that are not numbered") from None
+
+
+def _take(name: str, remaining: Flat) -> Tensor:
+    try:
+        return remaining.pop(name)
+    except KeyError:
+        raise WireError(f"field '{name}' is missing") from None
+
+
+def _join(name: str, part: str | int) -> str:
+    return f"{name}.{part}" if name else str(part)
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
