@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
@@ -41,16 +42,18 @@ def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAl
 
 
 def _read(what: str, hint: Any, value: Any) -> Any:
-    if get_args(hint) and get_origin(hint) is not None:
+    if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InputError(f"{what} must be one of {', '.join(get_args(hint))}, not '{value}'")
         return value
-    if hint is bool and str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    try:
-        if hint is bool or (hint is int and isinstance(value, float)):
-            raise ValueError
-        return hint(value)
-    except (TypeError, ValueError):
-        kind = {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, str(hint))
-        raise InputError(f"{what} must be {kind}, not '{value}'") from None
+    words, pattern = _NUMBERS[hint]
+    if not re.fullmatch(pattern, str(value).lower()):
+        raise InputError(f"{what} must be {words}, not '{value}'")
+    return str(value).lower() == "true" if hint is bool else hint(value)
+
+
+_NUMBERS: dict[type, tuple[str, str]] = {
+    bool: ("true or false", r"true|false"),
+    int: ("a whole number", r"[+-]?\d+"),
+    float: ("a number", r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"),
+}

@@ -42,6 +42,13 @@ def weighted_average(models: Sequence[Tensor], weights: Sequence[float]) -> Tens
     return (total / sum(weights)).float()
 
 
+def group_averages(models: Sequence[Tensor], groups: Sequence[int]) -> tuple[Tensor, ...]:
+    """Return the plain average of every group of models, and the mean of these averages."""
+    members = {g: [model for model, of in zip(models, groups, strict=True) if of == g] for g in sorted(set(groups))}
+    averages = [weighted_average(group, [1.0] * len(group)) for group in members.values()]
+    return (*averages, weighted_average(averages, [1.0] * len(averages)))
+
+
 def average_uploads(uploads: Mapping[ClientId, Upload]) -> Tensor:
     """Average uploaded models by their numbers of training examples, in the order of the clients' ids."""
     ordered = [uploads[client] for client in sorted(uploads)]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.affinity import group_by_affinity
-from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.fedavg import group_averages
 from fedfomo.errors import require
 from fedfomo.federation import Client, ClientId, Personalised, Trained
 from fedfomo.wire import Ids, Numbers, Parameters, Table
@@ -33,9 +33,11 @@ def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor
 
 def mixing_weights(weights: Tensor) -> Tensor:
     """Below Eq. 3: w*_n = max(w_n, 0) / Σ max(w_n, 0); all zeros if no weight is positive."""
-    positive = weights.clamp(min=0.0)
-    total = positive.sum()
-    return positive / total if total > 0 else torch.zeros_like(positive)
+    positive = torch.where(torch.isfinite(weights), weights, 0.0).clamp(min=0.0)
+    if not bool((positive > 0).any()):
+        return torch.zeros_like(positive)
+    scaled = positive / positive.max()  # a sum of huge weights would overflow
+    return scaled / scaled.sum()
 
 
 def mix(reference: Tensor, models: Tensor | Sequence[Tensor], mixing: Tensor) -> Tensor:
@@ -80,11 +82,12 @@ def choose_downloads(
     affinity: Tensor, available: Sequence[int], num: int, epsilon: float, rng: torch.Generator
 ) -> list[int]:
     """Fill `num` slots from `available`: each with probability ε at random, else by the best p; ties at random."""
-    shuffled = torch.tensor(available, dtype=torch.int64)[torch.randperm(len(available), generator=rng)]
-    ranked = shuffled[affinity[shuffled].argsort(descending=True, stable=True)].tolist()
-    at_random = torch.tensor(available, dtype=torch.int64)[torch.randperm(len(available), generator=rng)].tolist()
+    ids = torch.tensor(available, dtype=torch.int64)
+    at_random = ids[torch.randperm(len(ids), generator=rng)]
+    tie_breaks = ids[torch.randperm(len(ids), generator=rng)]
+    ranked = tie_breaks[affinity[tie_breaks].argsort(descending=True, stable=True)]
     explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
-    return fill_slots(ranked, at_random, explore.tolist())
+    return fill_slots(ranked.tolist(), at_random.tolist(), explore.tolist())
 
 
 def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequence[bool]) -> list[int]:
@@ -105,6 +108,11 @@ class State:
     affinity: Table  # P, receiver × giver
     averages: tuple[Parameters, ...] = ()
 
+    @classmethod
+    def start(cls, num_clients: int) -> State:
+        """Start without models, and with P = diag(1, …, 1)."""
+        return cls(0, {}, torch.empty(0, dtype=torch.int64), torch.eye(num_clients, dtype=torch.float64))
+
     def available_to(self, client: ClientId, availability: str) -> list[ClientId]:
         """List the other clients whose models can be sent: nobody who has never uploaded."""
         ids = self.last_uploaders.tolist() if availability == "last_round" else sorted(self.models)
@@ -118,12 +126,6 @@ class State:
         models = {**self.models, **{client: upload.model for client, upload in uploads.items()}}
         uploaders = torch.tensor(sorted(uploads), dtype=torch.int64)
         return State(self.round + 1, models, uploaders, affinity)
-
-
-def start_state(num_clients: int) -> State:
-    """Return the state before the first round: no models, P = diag(1, …, 1)."""
-    nobody = torch.empty(0, dtype=torch.int64)
-    return State(0, {}, nobody, torch.eye(num_clients, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class FedFomo:
 
     def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
         """Start without models."""
-        return start_state(len(clients))
+        return State.start(len(clients))
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the models of highest affinity, some at random."""
@@ -196,7 +198,9 @@ class FedFomo:
         after = state.after(uploads)
         if not (self.num_averages and uploads):
             return after
-        return replace(after, averages=cluster_averages(after, self.num_averages))
+        ids = after.last_uploaders.tolist()
+        groups = group_by_affinity(after.affinity[ids][:, ids], self.num_averages)
+        return replace(after, averages=group_averages([after.models[n] for n in ids], groups))
 
     def start_client(self, initial: Tensor) -> Memory:
         """Take the common initial model for both past and present."""
@@ -220,14 +224,3 @@ class FedFomo:
         """Train from the mixture; it stays behind as the next round's reference."""
         own = client.train(memory.reference)
         return Trained(Upload(own, memory.ids, memory.increments), replace(memory, own=own), own)
-
-
-def cluster_averages(state: State, num_clusters: int) -> tuple[Tensor, ...]:
-    """Average the last uploads within clusters of similar affinity, and add the mean of these averages."""
-    ids = state.last_uploaders.tolist()
-    groups = group_by_affinity(state.affinity[ids][:, ids], num_clusters)
-    averages: list[Tensor] = []
-    for group in sorted(set(groups)):
-        members = [state.models[n] for n, of in zip(ids, groups, strict=True) if of == group]
-        averages.append(weighted_average(members, [1.0] * len(members)))
-    return (*averages, weighted_average(averages, [1.0] * len(averages)))

@@ -26,7 +26,6 @@ from fedfomo.algorithms.fedfomo import (
     leave_one_out_weights,
     mix,
     mixing_weights,
-    start_state,
 )
 from fedfomo.errors import require
 from fedfomo.federation import Client, ClientId, Personalised, Trained
@@ -69,7 +68,7 @@ class FedFomoAverages:
 
     def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
         """Start without models."""
-        return start_state(len(clients))
+        return State.start(len(clients))
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Average the client's own upload with others of high affinity; once whole, once without each."""

@@ -195,7 +195,7 @@ def _draw_classes(num_classes: int, num_clients: int, per_client: int, rng: np.r
     left[rng.permutation(num_classes)[:more]] += 1
     drawn = np.empty((num_clients, per_client), dtype=np.int64)
     waits = rng.exponential(size=(num_clients, num_classes))
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         for client, wait in enumerate(waits):
             # The shortest waits, scaled so, draw classes without replacement by the shards that they have left;
             # a class with as many shards as there are clients left must go to each of them.
