@@ -1,5 +1,7 @@
 """Reading an affinity matrix: which clients form a group."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -23,3 +25,10 @@ def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
     similarity = (similarity + similarity.T) / 2
     clustering = SpectralClustering(num_groups, affinity="precomputed", random_state=0)
     return clustering.fit_predict(similarity.numpy()).tolist()
+
+
+def agreement(groups: Sequence[int], found: Sequence[int]) -> float:
+    """Return the adjusted Rand index of two groupings: 1 if they are the same, about 0 if by chance."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(groups, found))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-class InputError(ValueError):
+class InputError(Exception):
     """What was asked for cannot be done; the message says what is wrong, where, and what to do."""
 
 

@@ -214,7 +214,11 @@ def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapp
 
 
 def draw_cohort(num_clients: int, participation: float, seed: int, round: int) -> list[ClientId]:
-    """Draw a round's clients afresh: ⌊participation · K⌋ of them, at least one, without replacement."""
-    size = max(1, int(participation * num_clients + 1e-9))
+    """Draw a round's clients afresh, without replacement."""
     order = torch.randperm(num_clients, generator=stream(seed, "cohort", round))
-    return sorted(order[:size].tolist())
+    return sorted(order[: cohort_size(num_clients, participation)].tolist())
+
+
+def cohort_size(num_clients: int, participation: float) -> int:
+    """Return ⌊participation · K⌋, at least one."""
+    return max(1, int(participation * num_clients + 1e-9))  # 0.29 · 100 is 28.999…

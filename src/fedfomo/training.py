@@ -1,18 +1,22 @@
-"""How a client trains on its own data."""
+"""How a client trains on its own data.
+
+Torch is imported only once training starts: the command line shows these settings and should not take seconds.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from fedfomo.errors import require
-from fedfomo.examples import Examples
-from fedfomo.model import Model
-from fedfomo.randomness import layers_draw_from
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from fedfomo.examples import Examples
+    from fedfomo.model import Model
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Sgd:
         pull: Pull | None = None,
     ) -> Tensor:
         """Run E shuffled epochs from `start`; with no examples, return it unchanged."""
+        from fedfomo.randomness import layers_draw_from
+
         step = self.learning_rate_in(round)
         theta = model.load(start)
         velocity: Tensor | None = None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 import re
+import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedfomo.algorithms.fedavg import FedAvg
@@ -39,6 +44,36 @@ def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAl
             raise unknown(f"option of method '{name}'", option, fields)
         values[option] = _read(f"option '{option}' of method '{name}'", hints[option], value)
     return algorithm(**values)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method, for whoever has to choose."""
+
+    name: str
+    default: Any
+    help: str
+
+
+def describe(name: str) -> tuple[str, list[Option]]:
+    """Return a method's one-line description and its options."""
+    if name not in ALGORITHMS:
+        raise unknown("method", name, ALGORITHMS)
+    algorithm = ALGORITHMS[name]
+    help_of = _field_docstrings(algorithm)
+    options = [Option(f.name, f.default, help_of.get(f.name, "")) for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
+    return (inspect.getdoc(algorithm) or "").splitlines()[0], options
+
+
+def _field_docstrings(algorithm: type) -> dict[str, str]:
+    """Read the texts below the fields of a dataclass, which Python itself forgets."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(algorithm))).body[0]
+    texts: dict[str, str] = {}
+    statements = body.body if isinstance(body, ast.ClassDef) else []
+    for field, text in pairwise(statements):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            texts[field.target.id] = str(ast.literal_eval(text.value))
+    return texts
 
 
 def _read(what: str, hint: Any, value: Any) -> Any:

@@ -64,6 +64,40 @@ class Progress:
     seconds_left: float
 
 
+@dataclass(frozen=True)
+class Embedding:
+    """The activations that stand for the images, training before test, and how well their network classifies."""
+
+    rows: NDArray[np.float16]
+    accuracy: float  # on the test images
+
+
+def schedule_for(data: DataSet) -> Schedule:
+    """Return the schedule with which a set's published embedding was trained."""
+    side = data.train.inputs.shape[-1]
+    if data.name == "mnist":
+        return Schedule(sides=(side,) * 2, flip=False)
+    return Schedule() if side == 32 else Schedule(sides=(side,) * 9)
+
+
+def build_embedding(
+    data: DataSet, folder: Path, schedule: Schedule, report: Callable[[Progress], None] = lambda _: None
+) -> Embedding:
+    """Train VGG-11 and embed every image, going on from wherever the folder's files say that work stopped."""
+    rows, about = folder / "embeddings.npy", folder / "about.json"
+    if not about.exists():
+        network = train_embedder(data, folder, schedule, report)
+        facts = {"identity": _identity(data, schedule), "accuracy": test_accuracy(network, data)}
+        _embed(network, data, rows)
+        part = about.with_suffix(".part")
+        part.write_text(json.dumps(facts, indent=2) + "\n")
+        part.replace(about)
+    facts = json.loads(about.read_text())
+    if facts["identity"] != _identity(data, schedule):
+        raise _belongs_elsewhere(about)
+    return Embedding(np.load(rows, mmap_mode="r", allow_pickle=False), facts["accuracy"])
+
+
 def train_embedder(
     data: DataSet,
     folder: Path,
@@ -126,11 +160,9 @@ def test_accuracy(network: Vgg11, data: DataSet) -> float:
 
 
 @torch.no_grad()
-def embed(network: Vgg11, data: DataSet, file: Path) -> NDArray[np.float16]:
-    """Write the embeddings of all images, training before test and unaugmented, and return them memory-mapped."""
+def _embed(network: Vgg11, data: DataSet, file: Path) -> None:
     network.eval()
     scale = _Scale.of(data.train.inputs)
-    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     count = len(data.train) + len(data.test)
     rows = np.lib.format.open_memmap(part, "w+", dtype=np.float16, shape=(count, EMBEDDING_WIDTH))
@@ -141,7 +173,6 @@ def embed(network: Vgg11, data: DataSet, file: Path) -> NDArray[np.float16]:
             start += len(batch)
     rows.flush()
     part.replace(file)
-    return np.load(file, mmap_mode="r", allow_pickle=False)
 
 
 def _start(data: DataSet, schedule: Schedule) -> Vgg11:
@@ -153,7 +184,7 @@ def _start(data: DataSet, schedule: Schedule) -> Vgg11:
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
         # Small first logits keep the first steps at the full learning rate calm.
         nn.init.normal_(network.classifier.weight, std=0.01)
-    return network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return network.to(memory_format=torch.channels_last)
 
 
 def _augment(images: Tensor, schedule: Schedule, side: int, rng: torch.Generator) -> Tensor:
@@ -213,6 +244,10 @@ class _Meter:
         return progress
 
 
+def _belongs_elsewhere(file: Path) -> InputError:
+    return InputError(f"{file} belongs to other data or to another schedule: remove it, or choose another folder")
+
+
 def _identity(data: DataSet, schedule: Schedule) -> str:
     return json.dumps({"data": data.fingerprint, "schedule": asdict(schedule)}, sort_keys=True)
 
@@ -240,10 +275,7 @@ class _Checkpoint:
             return 0
         with safe_open(self.file, "pt") as stored:
             if stored.metadata()["identity"] != self.identity:
-                raise InputError(
-                    f"{self.file} belongs to a training on other data or with another schedule: "
-                    "remove it, or choose another folder"
-                )
+                raise _belongs_elsewhere(self.file)
             network.load_state_dict({name: stored.get_tensor(f"weights/{name}") for name in network.state_dict()})
             for name, parameter in network.named_parameters():
                 buffer = torch.empty_like(parameter).copy_(stored.get_tensor(f"momentum/{name}"))

@@ -37,7 +37,7 @@ class RunHome:
 
     def log(self, record: dict[str, Any]) -> int:
         """Append a line to the log and return the log's new length in bytes."""
-        line = json.dumps(_without_nan(record), allow_nan=False) + "\n"
+        line = to_json(record) + "\n"
         with self._log.open("ab") as file:
             file.write(line.encode())
             file.flush()
@@ -58,6 +58,11 @@ class RunHome:
     def close(self) -> None:
         """Release the lock."""
         self._lock.close()
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Spell out plain values as strict JSON."""
+    return json.dumps(_without_nan(value), allow_nan=False, indent=indent)
 
 
 def _without_nan(value: Any) -> Any:

@@ -114,6 +114,8 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write does not name its file
     finally:
         unfinished.unlink(missing_ok=True)
     if durable:

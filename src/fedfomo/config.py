@@ -1,0 +1,172 @@
+"""Everything that can be set for a run, in a form that command lines and TOML files share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from fedfomo.data.config import ScenarioConfig
+from fedfomo.errors import InputError, require, unknown
+from fedfomo.training import Sgd
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What methods are compared on: data, clients, network, training, length."""
+
+    dataset: str = "digits"
+    """The data set: digits ships with the library; any other is read from the folder given by --data."""
+    data: Path | None = None
+    """Folder that holds the data set."""
+    network: str = "auto"
+    """Architecture; auto takes an MLP for small images and the paper's CNN for larger ones."""
+    scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
+    training: Sgd = field(default_factory=lambda: Sgd(batch_size=10))
+    rounds: int = 20
+    """Communication rounds."""
+    participation: float = 1.0
+    """Share of the clients that take part in a round, drawn afresh each time."""
+    evaluate_every: int = 1
+    """Score clients on their test data in every so many rounds, and always in the last."""
+    workers: int | None = None
+    """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
+        share = self.participation
+        require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
+        require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
+        require(self.workers is None or self.workers >= 0, f"workers must be at least 0, not {self.workers}")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Run one method and keep everything about it in a folder.
+
+    Give a TOML file first to start from its values: fedfomo run settings.toml --rounds 5. Options of the method
+    itself are listed by: fedfomo methods NAME.
+    """
+
+    method: str = "fedfomo"
+    """The method; `fedfomo methods` lists them."""
+    options: tuple[str, ...] = ()
+    """Options of the method, as name=value."""
+    seed: int = 0
+    """Decides every random draw: clients' data, initial model, cohorts, shuffles, exploration."""
+    out: Path | None = None
+    """Folder for the run; it must not exist yet. By default runs/ and the time."""
+    setting: Setting = field(default_factory=Setting)
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Run several methods on the same clients, over several seeds, and show one table.
+
+    Local training is always among them: it is the bar that a federation has to clear.
+    """
+
+    methods: tuple[str, ...] = ("local", "fedavg", "fedavg-finetuned", "fedfomo")
+    """The methods, or the word all."""
+    options: tuple[str, ...] = ()
+    """Options of methods, as method.name=value."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """One run of every method for each."""
+    out: Path | None = None
+    """Folder for the runs; it must not exist yet. By default runs/ and the time."""
+    setting: Setting = field(default_factory=Setting)
+
+    def __post_init__(self) -> None:
+        require(bool(self.methods), "give at least one method; `fedfomo methods` lists them")
+        require(bool(self.seeds), "give at least one seed")
+
+
+def options_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Read name=value pairs."""
+    options: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        require(bool(equals and name and value), f"option '{pair}' is not of the form name=value")
+        options[name.replace("-", "_")] = value
+    return options
+
+
+def read_toml(path: Path, kind: type[C]) -> C:
+    """Read a configuration; every unknown key is named, with the nearest that exists."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"there is no configuration file {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+    for key in content:
+        if key not in _keys(kind):
+            raise unknown(f"key in {path}:", key, _keys(kind))
+    return _from_table(kind, content, path)
+
+
+def write_toml(config: Any) -> str:
+    """Spell a configuration out, defaults and all, so that it means the same in years to come."""
+    return "\n".join(_to_lines(config)) + "\n"
+
+
+def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
+    """Build a configuration from a flat table: nested parts read the same table, as they share one set of flags."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name, hint in hints.items():
+        if dataclasses.is_dataclass(hint):
+            values[name] = _from_table(hint, table, path)  # type: ignore[arg-type]
+        elif name in table:
+            values[name] = _value(hint, table[name], f"'{name}' in {path}")
+    return kind(**values)
+
+
+def _keys(kind: type) -> set[str]:
+    hints = get_type_hints(kind)
+    nested = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
+    own = {name for name, hint in hints.items() if hint not in nested}
+    return own.union(*(_keys(hint) for hint in nested))  # type: ignore[arg-type]
+
+
+def _value(hint: Any, value: Any, what: str) -> Any:
+    """Turn a TOML value into what a field wants; TOML has no paths or tuples."""
+    kinds: dict[Any, tuple[tuple[type, ...], str]] = {
+        int: ((int,), "a whole number"),
+        float: ((int, float), "a number"),
+        bool: ((bool,), "true or false"),
+        str: ((str,), "a text in quotes"),
+    }
+    if hint in kinds:
+        allowed, words = kinds[hint]
+        wrong_bool = isinstance(value, bool) and hint is not bool
+        require(isinstance(value, allowed) and not wrong_bool, f"{what} must be {words}, not {value!r}")
+        return float(value) if hint is float else value
+    if hint == Path | None:
+        return Path(value)
+    if hint == int | None:
+        return _value(int, value, what)
+    require(isinstance(value, list), f"{what} must be a list, not {value!r}")
+    item = int if hint == tuple[int, ...] else str
+    return tuple(_value(item, element, what) for element in value)
+
+
+def _to_lines(config: Any) -> list[str]:
+    lines: list[str] = []
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            lines += _to_lines(value)
+        elif value is not None:
+            lines.append(f"{f.name} = {_spell(value)}")
+    return lines
+
+
+def _spell(value: Any) -> str:
+    # JSON spells texts, numbers, booleans and lists as TOML does.
+    return json.dumps([*value] if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value)

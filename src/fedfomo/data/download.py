@@ -1,0 +1,138 @@
+"""Fetches the public archives of known image sets."""
+
+import hashlib
+import tarfile
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from fedfomo.errors import InputError, unknown
+
+_MNIST_MIRRORS = (
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+_CIFAR_HOME = ("https://www.cs.toronto.edu/~kriz/",)
+_CHUNK = 1 << 18
+
+Report = Callable[[str, int, int], None]
+"""Receives the file's name, the bytes that have arrived, and the bytes that will."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file that is published under the same name in one or more places."""
+
+    file: str
+    size: int
+    sha256: str
+    places: tuple[str, ...]
+    unpacks_to: str = ""
+    """The folder that a packed archive holds; empty for a file that is used as it is."""
+
+
+ARCHIVES: dict[str, tuple[Archive, ...]] = {
+    "mnist": (
+        Archive(
+            "train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            _MNIST_MIRRORS,
+        ),
+        Archive(
+            "train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            _MNIST_MIRRORS,
+        ),
+        Archive(
+            "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            _MNIST_MIRRORS,
+        ),
+        Archive(
+            "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            _MNIST_MIRRORS,
+        ),
+    ),
+    "cifar10": (
+        Archive(
+            "cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            _CIFAR_HOME,
+            unpacks_to="cifar-10-batches-bin",
+        ),
+    ),
+    "cifar100": (
+        Archive(
+            "cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            _CIFAR_HOME,
+            unpacks_to="cifar-100-binary",
+        ),
+    ),
+}
+
+
+def download(name: str, folder: Path, report: Report = lambda file, arrived, size: None) -> None:
+    """Bring a known set's public files into a folder, from which `read_folder` then reads them."""
+    if name not in ARCHIVES:
+        raise unknown("data set", name, ARCHIVES)
+    folder.mkdir(parents=True, exist_ok=True)
+    for archive in ARCHIVES[name]:
+        target = folder / archive.file
+        # A packed archive is removed once it is unpacked to the end.
+        if archive.unpacks_to and (folder / archive.unpacks_to).is_dir() and not target.exists():
+            continue
+        if not (target.is_file() and _digest(target) == archive.sha256):
+            _fetch(archive, target, report)
+        if archive.unpacks_to:
+            _unpack(target, folder)
+
+
+def _fetch(archive: Archive, target: Path, report: Report) -> None:
+    failures: list[str] = []
+    for place in archive.places:
+        part = target.with_name(f"{target.name}.part")
+        try:
+            _copy(place + archive.file, part, archive, report)
+        except (OSError, HTTPException) as error:
+            failures.append(f"{place}: {getattr(error, 'reason', None) or error}")
+            continue
+        if _digest(part) == archive.sha256:
+            part.replace(target)
+            return
+        part.unlink()
+        failures.append(f"{place}: the file that came is not the published one")
+    raise InputError(
+        f"cannot download {archive.file} ({'; '.join(failures)}): without a network, fetch "
+        f"{archive.places[0]}{archive.file} on another machine, put it into {target.parent}, and run this again"
+    )
+
+
+def _copy(url: str, part: Path, archive: Archive, report: Report) -> None:
+    arrived = 0
+    # The addresses are the constants above, never a user's.
+    with urllib.request.urlopen(url, timeout=30) as response, part.open("wb") as file:  # noqa: S310
+        while chunk := response.read(_CHUNK):
+            file.write(chunk)
+            arrived += len(chunk)
+            report(archive.file, arrived, archive.size)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    archive.unlink()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

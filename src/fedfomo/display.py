@@ -1,0 +1,161 @@
+"""What a person sees in the terminal: progress, tables, and who helps whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedfomo.experiment import RunRecord
+from fedfomo.federation import ClientId
+from fedfomo.model import Score
+
+# Light on dark: the more a giver helps a receiver, the brighter the cell.
+SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
+MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
+
+
+class ProgressBar:
+    """Follows one run: a bar in a terminal, a line every now and then elsewhere."""
+
+    def __init__(self, console: Console, title: str, rounds: int, cohort: int, clients: int) -> None:
+        self._console = console
+        self._title = title
+        self._rounds = rounds
+        self._cohort = cohort
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("client rounds  {task.fields[accuracy]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        # The last federated update visits every client once more.
+        self._task = self._progress.add_task(title, total=rounds * cohort + clients, accuracy="")
+
+    def __enter__(self) -> ProgressBar:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def start(self, rounds_done: int) -> None:
+        """Skip what a checkpoint had already."""
+        if rounds_done:
+            self._console.print(f"{self._title}: going on after round {rounds_done} of {self._rounds}")
+        self._progress.update(self._task, completed=rounds_done * self._cohort)
+
+    def client_done(self, round: int, client: ClientId) -> None:
+        """Advance."""
+        self._progress.advance(self._task)
+
+    def round_done(
+        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
+    ) -> None:
+        """Show the accuracy of the clients that took part."""
+        if not after_update:
+            return
+        accuracy = f"accuracy {_mean(after_update):.3f} → {_mean(after_training):.3f} trained"
+        self._progress.update(self._task, accuracy=accuracy)
+        if not self._console.is_terminal and (round + 1) % max(1, self._rounds // 4) == 0:
+            self._console.print(f"{self._title}: round {round + 1}/{self._rounds}, {accuracy}")
+
+
+def comparison_table(records: Sequence[RunRecord]) -> Table:
+    """Show methods as rows; figures are means over seeds of means over clients."""
+    table = Table(title="Test accuracy in %: mean over clients, ± over seeds", title_justify="left")
+    table.add_column("method")
+    for heading in ("after update", "after training", "worst client", "10th perc.", "beat Local"):
+        table.add_column(heading, justify="right")
+    table.add_column("models ↓ ↑", justify="right")
+    table.add_column("MB ↓ ↑", justify="right")
+    by_method: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_method.setdefault(record.method, []).append(record)
+    local = {record.seed: record for record in by_method.get("local", [])}
+    best = max(fmean(r.summary().mean for r in runs) for runs in by_method.values())
+    for method, runs in by_method.items():
+        at_update = [run.summary(local.get(run.seed)) for run in runs]
+        at_training = [run.summary(point="after_training") for run in runs]
+        shares = [s.share_beating_local for s in at_update if s.share_beating_local is not None]
+        beating = "" if method == "local" or not shares else f"{100 * fmean(shares):.0f} %"
+        down, up = fmean(r.traffic.models_down for r in runs), fmean(r.traffic.models_up for r in runs)
+        bytes_down, bytes_up = fmean(r.traffic.bytes_down for r in runs), fmean(r.traffic.bytes_up for r in runs)
+        is_best = fmean(s.mean for s in at_update) == best
+        table.add_row(
+            method,
+            _spread([s.mean for s in at_update]),
+            _spread([s.mean for s in at_training]),
+            f"{100 * fmean(s.worst for s in at_update):.1f}",
+            f"{100 * fmean(s.tenth_percentile for s in at_update):.1f}",
+            beating,
+            f"{down:.0f} {up:.0f}",
+            f"{bytes_down / 1e6:.1f} {bytes_up / 1e6:.1f}",
+            style="bold" if is_best else None,
+        )
+    return table
+
+
+def affinity_map(affinity: Sequence[Sequence[float]], groups: Sequence[int] | None) -> Text:
+    """Draw the affinity matrix: a row for each receiver, brighter where a giver's models help it more."""
+    clients = sorted(range(len(affinity)), key=lambda c: (groups[c] if groups else 0, c))
+    if len(clients) > MAP_LIMIT:
+        return Text(f"({len(clients)} clients: too many to draw here; the matrix is in the run's folder)")
+    drawing = Text("giver      " + "".join(f"{c:>3}" for c in clients) + "\n", style="dim")
+    for receiver in clients:
+        others = [affinity[receiver][giver] for giver in clients if giver != receiver]
+        low, high = (min(others), max(others)) if others else (0.0, 0.0)
+        group = f"group {groups[receiver]}" if groups else "client"
+        drawing.append(f"{group:<8}{receiver:>3}", style="dim")
+        for giver in clients:
+            if giver == receiver:
+                drawing.append("  ·", style="dim")
+            else:
+                height = (affinity[receiver][giver] - low) / (high - low) if high > low else 0.0
+                step = round(height * (len(SHADES) - 1))
+                drawing.append(" " + "░░▒▒▓▓█"[step] * 2, style=SHADES[step])
+        drawing.append("\n")
+    return drawing
+
+
+def recovery_sentence(record: RunRecord) -> str:
+    """Say in words how well the affinity matrix shows the groups behind the clients."""
+    if record.groups is None or record.groups_found is None or record.group_agreement is None:
+        return ""
+    found = record.group_agreement
+    members: dict[int, list[int]] = {}
+    for client, group in enumerate(record.groups_found):
+        members.setdefault(group, []).append(client)
+    named = "; ".join(", ".join(map(str, clients)) for clients in sorted(members.values()))
+    verdict = "found every hidden group" if found == 1 else f"found the groups in part ({named})"
+    if found < 0.2:
+        verdict = "did not find the groups"
+    return f"Seed {record.seed}: FedFomo {verdict}, adjusted Rand index {found:.2f}."
+
+
+def duration(seconds: float) -> str:
+    """Say a length of time as people do."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _mean(scores: Mapping[ClientId, Score]) -> float:
+    known = [score.accuracy for score in scores.values() if math.isfinite(score.accuracy)]
+    return fmean(known) if known else math.nan
+
+
+def _spread(means: Sequence[float]) -> str:
+    spread = f" ± {100 * pstdev(means):.1f}" if len(means) > 1 else ""
+    return f"{100 * fmean(means):.1f}{spread}"

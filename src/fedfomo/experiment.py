@@ -1,0 +1,214 @@
+"""From a configuration to a finished run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedfomo.affinity import agreement, group_by_affinity
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
+from fedfomo.data.scenarios import Scenario, build_scenario
+from fedfomo.data.sets import DataSet, load_digits
+from fedfomo.errors import InputError, require, unknown
+from fedfomo.evaluation import Summary, summarise
+from fedfomo.federation import Traffic
+from fedfomo.model import Model, Score
+from fedfomo.networks import NETWORKS
+from fedfomo.randomness import layers_draw_from, stream
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.home import RunHome, to_json
+from fedfomo.simulation.run import Plan, RunResult, Watcher, simulate
+from fedfomo.simulation.tensors import write_atomically
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A setting made real: every method of a comparison starts from the same one."""
+
+    data: DataSet
+    scenario: Scenario
+    problem: Problem
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is kept of a finished run."""
+
+    method: str
+    options: Mapping[str, str]
+    seed: int
+    after_update: Mapping[int, Score]
+    after_training: Mapping[int, Score]
+    traffic: Traffic
+    affinity: list[list[float]] | None
+    groups: list[int] | None  # the distribution that each client draws its training data from
+    groups_found: list[int] | None  # by clustering the affinity matrix
+    group_agreement: float | None  # adjusted Rand index between the two
+    seconds: float  # of the process that finished the run
+
+    def accuracies(self, point: str = "after_update") -> dict[int, float]:
+        """Return each client's test accuracy at one of the two points of evaluation."""
+        return {client: score.accuracy for client, score in getattr(self, point).items()}
+
+    def summary(self, local: RunRecord | None = None, point: str = "after_update") -> Summary:
+        """Summarise the accuracies, beside those of local training if these are given."""
+        return summarise(self.accuracies(point), local.accuracies() if local else None)
+
+
+def prepare(setting: Setting, seed: int) -> Prepared:
+    """Load the data, spread it over clients, and draw the common initial model."""
+    data = _load_data(setting)
+    scenario = build_scenario(setting.scenario, data, seed)
+    shape = tuple(data.train.inputs.shape[1:])
+    network = setting.network
+    if network == "auto":
+        network = "mlp" if min(shape[1:]) < 20 else "small_cnn"
+    if network not in NETWORKS:
+        raise unknown("network", network, NETWORKS)
+    with layers_draw_from(stream(seed, "initial model")):
+        model = Model(NETWORKS[network](shape, data.num_classes))
+    problem = Problem(model, model.read(), scenario.clients, setting.training, seed)
+    workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
+    plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers)
+    return Prepared(data, scenario, problem, plan)
+
+
+def new_folder(out: Path | None, name: str) -> Path:
+    """Make a new folder for a run: the one asked for, or one named after the time."""
+    folder = out or Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
+    if folder.exists():
+        raise InputError(f"{folder} exists: go on with `fedfomo resume {folder}`, or choose another with --out")
+    folder.mkdir(parents=True)
+    return folder
+
+
+def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
+    """Write down, before anything is computed, what a run is and on what it runs."""
+    make_algorithm(config.method, options_of(config.options))  # refuse now what cannot run
+    write_atomically(folder / "config.toml", write_toml(config).encode())
+    write_atomically(folder / "environment.json", to_json(_environment(prepared), indent=1).encode())
+
+
+def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell) -> RunRecord:
+    """Run what is left of a run, from its configuration and its newest checkpoint."""
+    config = read_config(folder)
+    finished = folder / "result.json"
+    if finished.exists():
+        return read_record(folder)
+    algorithm = make_algorithm(config.method, options_of(config.options))
+    home = RunHome(folder, _digest(config, prepared.data), tell)
+    started = time.monotonic()
+    try:
+        result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher)
+        for client, model in result.models.items():
+            home.write_tensors(f"models/client-{client:05d}.safetensors", prepared.problem.model.state_dict(model))
+        record = _record(config, prepared, result, time.monotonic() - started)
+        write_atomically(finished, to_json(asdict(record), indent=1).encode())
+        return record
+    finally:
+        home.close()
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Read the configuration that a run was started with."""
+    require(folder.is_dir(), f"there is no run folder {folder}")
+    require((folder / "config.toml").exists(), f"{folder} is not a run folder: it has no config.toml")
+    return read_toml(folder / "config.toml", RunConfig)
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read what is kept of a finished run."""
+    try:
+        content: dict[str, Any] = json.loads((folder / "result.json").read_bytes())
+    except ValueError as error:
+        raise InputError(f"{folder / 'result.json'} is damaged ({error}): delete it and resume the run") from None
+    for point in ("after_update", "after_training"):
+        content[point] = {int(client): _score(score) for client, score in content[point].items()}
+    content["traffic"] = Traffic(**content["traffic"])
+    return RunRecord(**content)
+
+
+def runs_of(config: CompareConfig) -> list[RunConfig]:
+    """List the runs of a comparison; local training is always among them."""
+    methods = list(ALGORITHMS) if config.methods == ("all",) else list(dict.fromkeys(("local", *config.methods)))
+    options: dict[str, list[str]] = {}
+    for pair in config.options:
+        method, dot, option = pair.partition(".")
+        require(bool(dot), f"option '{pair}' is not of the form method.name=value")
+        if method not in methods:
+            raise unknown("method in option", method, methods)
+        options.setdefault(method, []).append(option)
+    return [
+        RunConfig(method, tuple(options.get(method, [])), seed, None, config.setting)
+        for seed in config.seeds
+        for method in methods
+    ]
+
+
+def _score(content: dict[str, Any]) -> Score:
+    loss, accuracy = (math.nan if content[name] is None else content[name] for name in ("loss", "accuracy"))
+    return Score(loss, accuracy, content["num_examples"])
+
+
+def _load_data(setting: Setting) -> DataSet:
+    if setting.dataset == "digits":
+        return load_digits()
+    raise unknown("data set", setting.dataset, ["digits"])
+
+
+def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:
+    groups = prepared.scenario.partition.groups
+    found = None
+    if result.affinity is not None and groups is not None:
+        found = group_by_affinity(result.affinity, len(set(groups)))
+    return RunRecord(
+        method=config.method,
+        options=options_of(config.options),
+        seed=config.seed,
+        after_update=result.after_update,
+        after_training=result.after_training,
+        traffic=result.traffic,
+        affinity=None if result.affinity is None else result.affinity.tolist(),
+        groups=None if groups is None else list(groups),
+        groups_found=found,
+        group_agreement=None if groups is None or found is None else agreement(groups, found),
+        seconds=seconds,
+    )
+
+
+def _environment(prepared: Prepared) -> dict[str, Any]:
+    libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors")
+    scenario = prepared.scenario
+    return {
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in libraries},
+        "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
+        "parameters": prepared.problem.model.layout.num_trainable,
+        "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
+        "examples": [
+            {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in scenario.clients
+        ],
+        "groups": scenario.partition.groups,
+        "targets": scenario.partition.targets,
+        "warnings": scenario.warnings,
+    }
+
+
+def _digest(config: RunConfig, data: DataSet) -> str:
+    """Hash whatever decides a run's result, so that a checkpoint is never continued under other settings."""
+    settings = asdict(config)
+    del settings["out"], settings["setting"]["workers"], settings["setting"]["data"]
+    return hashlib.sha256(repr((settings, data.fingerprint)).encode()).hexdigest()
