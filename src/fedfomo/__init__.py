@@ -1,1 +1,22 @@
 """Personalised federated learning: every client federates with the clients that help it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedfomo.sites import Federated, federate
+    from fedfomo.training import Sgd
+
+__all__ = ["Federated", "Sgd", "federate"]
+
+_HOMES = {"federate": "fedfomo.sites", "Federated": "fedfomo.sites", "Sgd": "fedfomo.training"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: torch takes seconds, and the command line's help should not."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedfomo' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -72,12 +73,11 @@ class ProgressBar:
 
 def comparison_table(records: Sequence[RunRecord]) -> Table:
     """Show methods as rows; figures are means over seeds of means over clients."""
-    table = Table(title="Test accuracy in %: mean over clients, ± over seeds", title_justify="left")
-    table.add_column("method")
-    for heading in ("after update", "after training", "worst client", "10th perc.", "beat Local"):
-        table.add_column(heading, justify="right")
-    table.add_column("models ↓ ↑", justify="right")
-    table.add_column("MB ↓ ↑", justify="right")
+    title = "Test accuracy in %, mean over clients ± over seeds; after the federated update, and trained on"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    for heading in ("updated", "trained", "worst", "p10", "> Local", "models ↓ ↑", "MB ↓ ↑"):
+        table.add_column(heading, justify="right", no_wrap=True)
     by_method: dict[str, list[RunRecord]] = {}
     for record in records:
         by_method.setdefault(record.method, []).append(record)
@@ -99,7 +99,7 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
             f"{100 * fmean(s.tenth_percentile for s in at_update):.1f}",
             beating,
             f"{down:.0f} {up:.0f}",
-            f"{bytes_down / 1e6:.1f} {bytes_up / 1e6:.1f}",
+            f"{bytes_down / 1e6:.0f} {bytes_up / 1e6:.0f}",
             style="bold" if is_best else None,
         )
     return table

@@ -117,6 +117,7 @@ def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell)
             home.write_tensors(f"models/client-{client:05d}.safetensors", prepared.problem.model.state_dict(model))
         record = _record(config, prepared, result, time.monotonic() - started)
         write_atomically(finished, to_json(asdict(record), indent=1).encode())
+        home.clear_up()
         return record
     finally:
         home.close()

@@ -15,7 +15,8 @@ from fedfomo.errors import InputError
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, int], nn.Module]
 
-EMBEDDING_WIDTH = 4096
+_EMBEDDING_WIDTH = 4096
+_MCMAHAN_SMALLEST = 4
 _VGG11_WIDTHS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
@@ -53,7 +54,7 @@ def small_cnn(shape: Shape, num_classes: int) -> nn.Module:
 
 def mcmahan_cnn(shape: Shape, num_classes: int) -> nn.Module:
     """Build the convolutional network of FedAvg's MNIST experiments (McMahan et al., 2017)."""
-    channels, height, width = _image(shape, "mcmahan_cnn", smallest=4)
+    channels, height, width = _image(shape, "mcmahan_cnn", smallest=_MCMAHAN_SMALLEST)
     return nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding="same"),
         nn.MaxPool2d(2),
@@ -86,9 +87,9 @@ class Vgg11(nn.Module):
                 ]
                 channels = width
         self.features = nn.Sequential(*layers, nn.AdaptiveMaxPool2d(1), nn.Flatten())
-        self.first = nn.Linear(channels, EMBEDDING_WIDTH)
-        self.second = nn.Linear(EMBEDDING_WIDTH, EMBEDDING_WIDTH)
-        self.classifier = nn.Linear(EMBEDDING_WIDTH, num_classes)
+        self.first = nn.Linear(channels, _EMBEDDING_WIDTH)
+        self.second = nn.Linear(_EMBEDDING_WIDTH, _EMBEDDING_WIDTH)
+        self.classifier = nn.Linear(_EMBEDDING_WIDTH, num_classes)
 
     def embed(self, images: Tensor) -> Tensor:
         """Return the second fully connected layer's activations, before their ReLU."""
@@ -121,9 +122,10 @@ def _image(shape: Shape, network: str, smallest: int) -> tuple[int, int, int]:
         )
     channels, height, width = shape
     if min(height, width) < smallest:
+        fitting = "'mlp', 'mcmahan_cnn' or 'vgg11'" if min(height, width) >= _MCMAHAN_SMALLEST else "'mlp' or 'vgg11'"
         raise InputError(
             f"{network} needs images of at least {smallest}×{smallest}, but these are {height}×{width}: "
-            f"choose 'mlp', 'mcmahan_cnn' or 'vgg11'"
+            f"choose {fitting}"
         )
     return channels, height, width
 

@@ -36,7 +36,7 @@ def cache_folder() -> Path:
 def cached(files: Iterable[Path], read: Callable[[], DataSet], folder: Path) -> DataSet:
     """Return the set that these files hold, memory-mapped; it is read and stored only if it is not there yet."""
     note = folder / "sources" / f"{_key(files)}.json"
-    with suppress(OSError, ValueError, KeyError):
+    with suppress(EOFError, OSError, ValueError, KeyError):
         return _load(note, folder)
     data = read()
     try:
@@ -104,6 +104,6 @@ def _store_arrays(data: DataSet, home: Path) -> None:
 def _is_whole(home: Path) -> bool:
     try:
         _map(home)
-    except (OSError, ValueError):
+    except (EOFError, OSError, ValueError):
         return False
     return True

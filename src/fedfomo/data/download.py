@@ -86,35 +86,44 @@ def download(name: str, folder: Path, report: Report = lambda file, arrived, siz
     if name not in ARCHIVES:
         raise unknown("data set", name, ARCHIVES)
     folder.mkdir(parents=True, exist_ok=True)
+    wanted = [archive for archive in ARCHIVES[name] if not _is_there(archive, folder)]
+    for number, archive in enumerate(wanted):
+        failures = _fetch(archive, folder, report)
+        if failures:
+            addresses = ", ".join(missing.places[0] + missing.file for missing in wanted[number:])
+            raise InputError(
+                f"cannot download {archive.file} ({'; '.join(failures)}): without a network, fetch {addresses} "
+                f"on another machine, put what you get into {folder}, and run this again"
+            )
     for archive in ARCHIVES[name]:
-        target = folder / archive.file
-        # A packed archive is removed once it is unpacked to the end.
-        if archive.unpacks_to and (folder / archive.unpacks_to).is_dir() and not target.exists():
-            continue
-        if not (target.is_file() and _digest(target) == archive.sha256):
-            _fetch(archive, target, report)
-        if archive.unpacks_to:
-            _unpack(target, folder)
+        if archive.unpacks_to and (folder / archive.file).exists():
+            _unpack(folder / archive.file, folder)
 
 
-def _fetch(archive: Archive, target: Path, report: Report) -> None:
+def _is_there(archive: Archive, folder: Path) -> bool:
+    file = folder / archive.file
+    if file.is_file():
+        return _digest(file) == archive.sha256
+    # A packed archive is removed once it is unpacked to the end.
+    return bool(archive.unpacks_to) and (folder / archive.unpacks_to).is_dir()
+
+
+def _fetch(archive: Archive, folder: Path, report: Report) -> list[str]:
+    """Try the places in turn and return what went wrong with each, or nothing if one of them served."""
+    part = folder / f"{archive.file}.part"
     failures: list[str] = []
     for place in archive.places:
-        part = target.with_name(f"{target.name}.part")
         try:
             _copy(place + archive.file, part, archive, report)
         except (OSError, HTTPException) as error:
             failures.append(f"{place}: {getattr(error, 'reason', None) or error}")
             continue
         if _digest(part) == archive.sha256:
-            part.replace(target)
-            return
-        part.unlink()
+            part.replace(folder / archive.file)
+            return []
         failures.append(f"{place}: the file that came is not the published one")
-    raise InputError(
-        f"cannot download {archive.file} ({'; '.join(failures)}): without a network, fetch "
-        f"{archive.places[0]}{archive.file} on another machine, put it into {target.parent}, and run this again"
-    )
+    part.unlink(missing_ok=True)
+    return failures
 
 
 def _copy(url: str, part: Path, archive: Archive, report: Report) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,12 +21,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
-from fedfomo.networks import EMBEDDING_WIDTH, Vgg11, vgg11
+from fedfomo.networks import Vgg11, vgg11
 from fedfomo.randomness import layers_draw_from, stream
-
-if TYPE_CHECKING:
-    from fedfomo.data.sets import DataSet
 
 _REPORT_EVERY = 25  # steps
 _SCORING_BATCH = 500
@@ -87,7 +84,7 @@ def build_embedding(
     rows, about = folder / "embeddings.npy", folder / "about.json"
     if not about.exists():
         network = train_embedder(data, folder, schedule, report)
-        facts = {"identity": _identity(data, schedule), "accuracy": test_accuracy(network, data)}
+        facts = {"identity": _identity(data, schedule), "accuracy": _accuracy(network, data)}
         _embed(network, data, rows)
         part = about.with_suffix(".part")
         part.write_text(json.dumps(facts, indent=2) + "\n")
@@ -148,8 +145,7 @@ def train_embedder(
 
 
 @torch.no_grad()
-def test_accuracy(network: Vgg11, data: DataSet) -> float:
-    """Return the share of test images that a trained embedder classifies rightly."""
+def _accuracy(network: Vgg11, data: DataSet) -> float:
     network.eval()
     scale = _Scale.of(data.train.inputs)
     right = sum(
@@ -165,7 +161,7 @@ def _embed(network: Vgg11, data: DataSet, file: Path) -> None:
     scale = _Scale.of(data.train.inputs)
     part = file.with_suffix(".part")
     count = len(data.train) + len(data.test)
-    rows = np.lib.format.open_memmap(part, "w+", dtype=np.float16, shape=(count, EMBEDDING_WIDTH))
+    rows = np.lib.format.open_memmap(part, "w+", dtype=np.float16, shape=(count, network.second.out_features))
     start = 0
     for examples in (data.train, data.test):
         for batch in examples.batches(_SCORING_BATCH):
@@ -184,7 +180,8 @@ def _start(data: DataSet, schedule: Schedule) -> Vgg11:
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
         # Small first logits keep the first steps at the full learning rate calm.
         nn.init.normal_(network.classifier.weight, std=0.01)
-    return network.to(memory_format=torch.channels_last)
+    # Torch's types lack this overload, which its documentation has.
+    return network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
 def _augment(images: Tensor, schedule: Schedule, side: int, rng: torch.Generator) -> Tensor:

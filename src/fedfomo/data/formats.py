@@ -49,7 +49,7 @@ def decode_cifar(files: Sequence[Path], label_bytes: int, num_classes: int) -> P
 def decode_npz(file: Path) -> tuple[Part, Part]:
     """Read a NumPy archive of x_train, y_train, x_test and y_test."""
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in _NPZ_ARRAYS if key in archive.files}
     except (AttributeError, BadZipFile, EOFError, OSError, ValueError, zlib.error) as error:
         raise InputError(f"{file} is not a whole .npz archive of numbers ({error}): {_FETCH_AGAIN}") from error

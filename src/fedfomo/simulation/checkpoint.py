@@ -51,23 +51,27 @@ class Checkpoints:
         self._tell = tell
         folder.mkdir(parents=True, exist_ok=True)
 
-    def save(self, checkpoint: Checkpoint) -> set[str]:
-        """Write a checkpoint, drop those that are too old, and return the tensor files still in use."""
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint and drop those that are too old."""
         body = json.dumps(asdict(checkpoint), sort_keys=True)
         content = json.dumps({"checksum": _checksum(body.encode()), "checkpoint": body})
         write_atomically(self._path(checkpoint.rounds_done), content.encode())
         for outdated in self._newest_first()[KEPT:]:
             outdated.unlink()
-        kept = [self._read(path) for path in self._newest_first()[1:]]
-        return checkpoint.files().union(*(older.files() for older in kept if older is not None))
+
+    def files_in_use(self) -> set[str]:
+        """Name every tensor file that a kept checkpoint refers to."""
+        kept = [self._read(path) for path in self._newest_first()]
+        return set[str]().union(*(checkpoint.files() for checkpoint in kept if checkpoint is not None))
 
     def newest(self, configuration: str) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole, saying which were not."""
+        """Return the newest checkpoint that is whole, and put aside those that are not, saying so."""
         for path in self._newest_first():
             checkpoint = self._read(path)
             fault = "it is damaged" if checkpoint is None else self._fault(checkpoint)
             if checkpoint is None or fault is not None:
                 self._tell(f"checkpoint {path.name} cannot be used: {fault}; falling back to the one before")
+                path.rename(path.with_suffix(".damaged"))
                 continue
             if checkpoint.configuration != configuration:
                 raise InputError(

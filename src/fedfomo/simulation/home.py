@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,11 @@ class RunHome:
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+
+    def clear_up(self) -> None:
+        """Delete what only a resumption would need."""
+        for folder in (self.folder / "checkpoints", self.tensors.folder):
+            shutil.rmtree(folder)
 
     def close(self) -> None:
         """Release the lock."""

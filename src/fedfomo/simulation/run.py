@@ -169,7 +169,9 @@ class _Run:
             checksums={},
         )
         after = after.with_checksums(self._files.checksums)
-        self._files.delete_all_but(self._home.checkpoints.save(after) if self._home else after.files())
+        if self._home:
+            self._home.checkpoints.save(after)
+        self._files.delete_all_but(self._home.checkpoints.files_in_use() if self._home else after.files())
         if self._watcher:
             self._watcher.round_done(round, after_update, after_training)
         return after

@@ -1,0 +1,155 @@
+"""Your own model and your own data: `federate` takes both and returns a model for every site."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.errors import InputError, require
+from fedfomo.examples import ClientData, Examples, as_examples
+from fedfomo.federation import Traffic
+from fedfomo.model import Loss, Metric, Model, Score, accuracy
+from fedfomo.randomness import layers_draw_from, stream
+from fedfomo.simulation.client_side import Problem, contributes
+from fedfomo.simulation.run import Plan, RunResult, Watcher, simulate
+from fedfomo.training import LocalTrainer, Sgd
+
+Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
+Site = tuple[Data, Data] | tuple[Data, Data, Data]
+"""(train, target), of which the target is divided into validation and test; or (train, validation, test)."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """What a federation brought to each site."""
+
+    sites: tuple[str, ...]
+    models: Mapping[str, nn.Module]
+    scores: Mapping[str, Score]  # of these models, on each site's test examples
+    local_scores: Mapping[str, Score]  # of a model trained at the site alone, for as long
+    affinity: Tensor | None  # receiver × giver, in the order of `sites`
+    traffic: Traffic
+    notes: tuple[str, ...]
+
+    @property
+    def gains(self) -> dict[str, float]:
+        """What each site's metric gained against training alone."""
+        return {site: self.scores[site].accuracy - self.local_scores[site].accuracy for site in self.sites}
+
+    def __str__(self) -> str:
+        return "\n".join([*(self._sentence(site) for site in self.sites), *self.notes])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write one safetensors file per site, loadable with `load_state_dict`, and a summary."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for site, module in self.models.items():
+            tensors = {name: tensor.contiguous().clone() for name, tensor in module.state_dict().items()}
+            save_file(tensors, folder / f"{site}.safetensors")
+        summary = {
+            "sites": {
+                site: {"federated": self.scores[site].accuracy, "alone": self.local_scores[site].accuracy}
+                for site in self.sites
+            },
+            "affinity": None if self.affinity is None else self.affinity.tolist(),
+            "notes": self.notes,
+        }
+        (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        return folder
+
+    def _sentence(self, site: str) -> str:
+        alone, federated = self.local_scores[site].accuracy, self.scores[site].accuracy
+        sentence = f"{site}: {alone:.3f} alone, {federated:.3f} federated ({federated - alone:+.3f})"
+        helpers = self._helpers(site)
+        return f"{sentence}, helped by {', '.join(helpers)}" if helpers else sentence
+
+    def _helpers(self, site: str) -> list[str]:
+        """Name the sites whose models lowered this one's loss over the run, the most helpful first."""
+        if self.affinity is None:
+            return []
+        row = self.affinity[self.sites.index(site)].tolist()
+        helpful = [(value, giver) for value, giver in zip(row, self.sites, strict=True) if value > 0 and giver != site]
+        return [giver for _, giver in sorted(helpful, reverse=True)]
+
+
+def federate(
+    make_model: Callable[[], nn.Module],
+    sites: Mapping[str, Site],
+    *,
+    method: str = "fedfomo",
+    options: Mapping[str, Any] | None = None,
+    rounds: int = 20,
+    participation: float = 1.0,
+    trainer: LocalTrainer | None = None,
+    loss: Loss = nn.functional.cross_entropy,
+    metric: Metric = accuracy,
+    validation_fraction: float = 0.5,
+    seed: int = 0,
+    workers: int | None = None,
+    watcher: Watcher | None = None,
+) -> Federated:
+    """Let sites learn from each other, each for its own target, and compare with training alone.
+
+    `make_model` builds the architecture (any `nn.Module`); `validation_fraction` is the share of a (train, target)
+    site's target on which it judges models, the rest being its test. The loss may return the batch's mean or one
+    value per example; the metric returns one value per example, higher being better.
+    """
+    require(len(sites) >= 1, "give at least one site: {name: (train, target)}")
+    require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
+    names = tuple(sites)
+    data = [_client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
+    with layers_draw_from(stream(seed, "initial model")):
+        model = Model(make_model(), loss, metric)
+    problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
+    plan = Plan(rounds, participation, rounds, (os.cpu_count() or 1) if workers is None else workers)
+    result = simulate(problem, make_algorithm(method, options), plan, watcher=watcher)
+    # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
+    alone = simulate(problem, make_algorithm("local"), replace(plan, participation=1.0), watcher=watcher)
+    return Federated(
+        sites=names,
+        models={name: _module(make_model, model, result, client) for client, name in enumerate(names)},
+        scores={name: result.after_update[client] for client, name in enumerate(names)},
+        local_scores={name: alone.after_update[client] for client, name in enumerate(names)},
+        affinity=result.affinity,
+        traffic=result.traffic,
+        notes=tuple(_shortages(names, data)),
+    )
+
+
+def _client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
+    try:
+        parts = [as_examples(part) for part in site]
+    except InputError as error:
+        raise InputError(f"site '{name}': {error}") from None
+    if len(parts) == 3:
+        return ClientData(*parts)
+    require(len(parts) == 2, f"site '{name}': give (train, target) or (train, validation, test)")
+    train, target = parts
+    order = torch.randperm(len(target), generator=stream(seed, "target division", name))
+    cut = round(validation_fraction * len(target))
+    return ClientData(train, target.take(order[:cut]), target.take(order[cut:]))
+
+
+def _module(make_model: Callable[[], nn.Module], model: Model, result: RunResult, client: int) -> nn.Module:
+    module = make_model()
+    module.load_state_dict(model.state_dict(result.models[client]))
+    return module.eval()
+
+
+def _shortages(names: tuple[str, ...], data: list[ClientData]) -> list[str]:
+    return [
+        f"note: {name} has {len(own.train)} training and {len(own.validation)} validation examples:"
+        " it receives models but contributes none"
+        for name, own in zip(names, data, strict=True)
+        if not contributes(own)
+    ]

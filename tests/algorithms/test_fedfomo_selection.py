@@ -1,0 +1,193 @@
+"""Whose models a client is sent: affinity, ε and the choice itself."""
+
+import pytest
+import torch
+from worlds import ids, numbers, point, scalar_client
+
+from fedfomo.algorithms.fedfomo import (
+    Download,
+    FedFomo,
+    Memory,
+    State,
+    Upload,
+    affinity_increments,
+    choose_downloads,
+    epsilon_in,
+    fill_slots,
+)
+from fedfomo.errors import InputError
+from fedfomo.randomness import stream
+
+
+def uploads_of(*clients: int) -> dict[int, Upload]:
+    """Let clients upload the model x = id and add nothing to P."""
+    return {n: Upload(point(n), ids(), numbers()) for n in clients}
+
+
+def sent_to(algorithm: FedFomo, state: State, client: int, seed: int = 0) -> list[int]:
+    return algorithm.dispatch(state, client, stream(seed, "test")).ids.tolist()
+
+
+def test_affinity_adds_signed_weights_for_whom_was_evaluated_only() -> None:
+    state = State.start(4)
+    rounds = [
+        (ids(1, 2, 3), numbers(0.1, 0.3, -0.2), [1, 0.1, 0.3, -0.2]),
+        (ids(2, 3), numbers(-0.4, 0.05), [1, 0.1, 0.3 - 0.4, -0.2 + 0.05]),
+        (ids(1), numbers(0.02), [1, 0.1 + 0.02, -0.1, -0.15]),
+    ]
+    for clients, increments, row in rounds:
+        state = state.after({0: Upload(point(0), clients, increments)})
+        assert state.affinity[0].tolist() == pytest.approx(row)
+        assert torch.equal(state.affinity[1:], torch.eye(4, dtype=torch.float64)[1:])
+
+
+@pytest.mark.parametrize(
+    ("weights", "increments"),
+    [
+        ([0.1, 0.3, -0.2], [0.1 / 0.2, 0.3 / 0.2, -0.2 / 0.2]),  # sum 0.2
+        ([0.1, -0.5, 0.0], [0.1 / 0.4, -0.5 / 0.4, 0.0]),  # sum −0.4: signs are kept
+        ([1.0, -0.999, 0.0], [1000.0, -999.0, 0.0]),  # sum 0.001: what nearly cancels blows up
+        ([0.5, -0.5], [0.0, 0.0]),  # sum 0: nothing to divide by
+    ],
+)
+def test_normalised_increments_are_divided_by_the_size_of_their_sum(
+    weights: list[float], increments: list[float]
+) -> None:
+    assert affinity_increments(numbers(*weights), "normalised").tolist() == pytest.approx(increments)
+    assert affinity_increments(numbers(*weights), "raw").tolist() == weights
+
+
+@pytest.mark.parametrize(
+    ("available", "num", "chosen"),
+    [
+        ([1, 2, 3, 4, 5], 3, [3, 1, 4]),
+        ([2, 4, 5], 3, [4, 5, 2]),  # what is not there is not sent
+        ([2, 4], 2, [4, 2]),
+        ([1, 2, 3, 4, 5], 10, [3, 1, 4, 5, 2]),  # more than there are: all of them
+        ([], 3, []),
+    ],
+)
+def test_without_exploration_the_best_are_sent_in_order(available: list[int], num: int, chosen: list[int]) -> None:
+    affinity = numbers(-9, 0.3, -0.2, 0.9, 0.1, 0.0)
+    for seed in range(3):
+        assert choose_downloads(affinity, available, num, 0.0, stream(seed)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("t", "epsilon"), [(1, 0.25), (2, 0.2), (3, 0.15), (4, 0.1), (5, 0.05), (6, 0.0), (7, 0.0), (8, 0.0)]
+)
+def test_epsilon_falls_by_steps_to_exactly_zero(t: int, epsilon: float) -> None:
+    assert epsilon_in(t, 0.3, 0.05) == pytest.approx(epsilon, abs=1e-12)
+    assert t < 6 or epsilon_in(t, 0.3, 0.05) == 0.0
+
+
+def test_the_first_federated_update_is_round_one_of_the_schedule() -> None:
+    # ε = 1 − 1·t is 1 before the first upload and 0 from the first federated update on.
+    algorithm = FedFomo(num_downloads=1, epsilon=1.0, epsilon_decay=1.0)
+    state = algorithm.collect(State.start(4), uploads_of(0, 1, 2, 3))
+    assert state.round == 1
+    state = algorithm.collect(state, {0: Upload(point(0), ids(3), numbers(0.5))} | uploads_of(1, 2, 3))
+    assert {tuple(sent_to(algorithm, state, 0, seed)) for seed in range(20)} == {(3,)}
+
+
+def test_each_slot_decides_for_itself_whether_to_explore() -> None:
+    uniforms, epsilon = [0.1, 0.9, 0.2, 0.7], 0.25
+    explore = [u < epsilon for u in uniforms]  # yes, no, yes, no
+    # Random: 5. Best: 3. Random: 5 and 3 are taken, so 2. Best: 3 is taken, so 1.
+    assert fill_slots([3, 1, 4, 2, 5], [5, 3, 2, 1, 4], explore) == [5, 3, 2, 1]
+
+
+def test_all_exploring_follows_the_random_order_and_none_the_ranking() -> None:
+    assert fill_slots([1, 2, 3], [3, 1, 2], [True, True, True]) == [3, 1, 2]
+    assert fill_slots([1, 2, 3], [3, 1, 2], [False, False, False]) == [1, 2, 3]
+    assert fill_slots([1, 2, 3], [3, 1, 2], []) == []
+
+
+def test_exploration_happens_about_as_often_as_epsilon_says() -> None:
+    affinity = torch.arange(100, dtype=torch.float64)  # 99 is the best; a random pick finds it 1 time in 100
+    picks = [choose_downloads(affinity, range(100), 1, 0.25, stream(seed))[0] for seed in range(400)]
+    explored = sum(pick != 99 for pick in picks)
+    assert 70 <= explored <= 130  # 99 expected, standard deviation 8.6
+
+
+def test_ties_are_broken_at_random() -> None:
+    affinity = torch.zeros(4, dtype=torch.float64)
+    picks = [choose_downloads(affinity, [1, 2, 3], 1, 0.0, stream(seed))[0] for seed in range(60)]
+    assert {pick: picks.count(pick) >= 10 for pick in picks} == {1: True, 2: True, 3: True}
+
+
+def test_the_unknown_comes_before_the_harmful_and_after_the_helpful() -> None:
+    affinity = numbers(1.0, -0.1, 0.0, 0.1)
+    assert choose_downloads(affinity, [1, 2, 3], 3, 0.0, stream(0)) == [3, 2, 1]
+
+
+def test_affinity_starts_as_identity_without_models() -> None:
+    state = FedFomo().start_server(point(0), range(3))
+    assert torch.equal(state.affinity, torch.eye(3, dtype=torch.float64))
+    assert dict(state.models) == {}
+    assert [sent_to(FedFomo(), state, client) for client in range(3)] == [[], [], []]
+
+
+def test_models_travel_with_their_ids() -> None:
+    state = FedFomo().collect(State.start(3), uploads_of(0, 1, 2))
+    download = FedFomo().dispatch(state, 1, stream(0))
+    assert sorted(download.ids.tolist()) == [0, 2]
+    assert [model.item() for model in download.models] == download.ids.tolist()
+
+
+def test_only_the_last_rounds_uploads_are_sent_or_the_latest_of_everybody() -> None:
+    algorithm = FedFomo()
+    state = algorithm.collect(algorithm.collect(State.start(5), uploads_of(1, 2)), uploads_of(3))
+    assert sent_to(algorithm, state, 0) == [3]
+    assert sorted(sent_to(FedFomo(availability="latest"), state, 0)) == [1, 2, 3]  # and never 4, who never uploaded
+    assert sent_to(algorithm, state, 3) == []
+
+
+def test_a_new_upload_replaces_the_old_one() -> None:
+    algorithm = FedFomo(availability="latest")
+    state = algorithm.collect(State.start(2), uploads_of(0, 1))
+    state = algorithm.collect(state, {1: Upload(point(8), ids(), numbers())})
+    assert [model.item() for model in algorithm.dispatch(state, 0, stream(0)).models] == [8.0]
+
+
+def test_a_round_without_uploads_counts_and_leaves_nothing_to_send() -> None:
+    state = FedFomo().collect(FedFomo().collect(State.start(2), uploads_of(0, 1)), {})
+    assert state.round == 2
+    assert sent_to(FedFomo(), state, 0) == []
+    assert sent_to(FedFomo(availability="latest"), state, 0) == [1]
+
+
+def test_wanted_averages_come_with_the_models_and_are_no_part_of_the_count() -> None:
+    algorithm = FedFomo(num_downloads=1, num_averages=1)
+    state = algorithm.collect(State.start(3), uploads_of(0, 1, 2))
+    download = algorithm.dispatch(state, 0, stream(0))
+    assert len(download.models) == 1
+    assert [average.item() for average in download.averages] == [1.0, 1.0]  # of 0, 1, 2; and the mean of averages
+
+
+def test_averages_are_candidates_without_a_place_in_the_affinity() -> None:
+    memory = Memory(point(0), point(0), ids(), numbers())
+    download = Download(ids(1), (point(2),), (point(4),))
+    # Target 4: losses 16, then 4 at 2 and 0 at 4: weights 12/2 = 6 and 16/4 = 4.
+    raw = FedFomo().personalise(scalar_client(target=4.0), download, memory)
+    assert raw.model.tolist() == pytest.approx([0.6 * 2 + 0.4 * 4])
+    assert raw.memory.ids.tolist() == [0, 1]
+    assert raw.memory.increments.tolist() == [0.0, 6.0]
+    normalised = FedFomo(affinity_update="normalised").personalise(scalar_client(target=4.0), download, memory)
+    assert normalised.memory.increments.tolist() == pytest.approx([0.0, 6 / 10])  # the sum counts averages
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"num_downloads": 0}, "num_downloads must be at least 1, not 0"),
+        ({"epsilon": 1.5}, "epsilon must be between 0 and 1, not 1.5"),
+        ({"epsilon": -0.1}, "epsilon must be between 0 and 1"),
+        ({"epsilon": float("nan")}, "epsilon must be between 0 and 1"),
+        ({"epsilon_decay": -0.1}, "epsilon_decay must be at least 0"),
+        ({"num_averages": -1}, "num_averages must be at least 0"),
+    ],
+)
+def test_impossible_options_are_refused_in_words(options: dict[str, float], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        FedFomo(**options)  # type: ignore[arg-type]

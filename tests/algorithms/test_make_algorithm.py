@@ -1,0 +1,62 @@
+"""Methods by name, with options as a command line or a file gives them."""
+
+import dataclasses
+
+import pytest
+
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
+from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.errors import InputError
+from fedfomo.federation import Messages, messages_of
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_name_makes_its_class_with_its_own_defaults(name: str) -> None:
+    algorithm = make_algorithm(name)
+    assert type(algorithm) is ALGORITHMS[name]
+    assert algorithm == ALGORITHMS[name]()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_is_a_frozen_dataclass_that_says_what_it_sends(name: str) -> None:
+    algorithm = make_algorithm(name)
+    assert dataclasses.is_dataclass(algorithm)
+    assert isinstance(messages_of(algorithm), Messages)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        algorithm.num_downloads = 3  # type: ignore[attr-defined]
+
+
+def test_words_are_read_as_what_the_option_is() -> None:
+    options = {"num_downloads": "4", "epsilon": "1e-1", "norm": "l1", "affinity_update": "normalised"}
+    assert make_algorithm("fedfomo", options) == FedFomo(
+        num_downloads=4, epsilon=0.1, norm="l1", affinity_update="normalised"
+    )
+    assert make_algorithm("fedavg-finetuned", {"gated": "False"}) == FedAvgFineTuned(gated=False)
+
+
+def test_values_are_taken_as_they_are() -> None:
+    made = make_algorithm("fedfomo", {"num_downloads": 9, "epsilon": 0, "epsilon_decay": 1e-05})
+    assert made == FedFomo(num_downloads=9, epsilon=0.0, epsilon_decay=1e-05)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("fedfumo", {}, "unknown method 'fedfumo': did you mean 'fedfomo'"),
+        ("xyz", {}, "unknown method 'xyz': known: fedavg, "),
+        ("fedfomo", {"num_download": 3}, "option of method 'fedfomo' 'num_download': did you mean 'num_downloads'"),
+        ("local", {"epochs": 3}, "method 'local' has no options, but 'epochs' was given"),
+        ("fedfomo", {"num_downloads": "many"}, "option 'num_downloads' of method 'fedfomo' must be a whole number"),
+        ("fedfomo", {"num_downloads": 2.5}, "must be a whole number, not '2.5'"),
+        ("fedfomo", {"num_downloads": True}, "must be a whole number, not 'True'"),
+        ("fedfomo", {"epsilon": "nan"}, "must be a number, not 'nan'"),
+        ("fedfomo", {"epsilon": float("inf")}, "must be a number, not 'inf'"),
+        ("fedfomo", {"epsilon": "-0.1"}, "epsilon must be between 0 and 1"),
+        ("fedfomo", {"norm": "l3"}, "option 'norm' of method 'fedfomo' must be one of l2, l1, not 'l3'"),
+        ("fedavg-finetuned", {"gated": "yes"}, "must be true or false, not 'yes'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(name: str, options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        make_algorithm(name, options)

@@ -1,0 +1,221 @@
+"""Runs that are killed, damaged or continued elsewhere end in the same bits as runs that are left alone."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.errors import InputError
+from fedfomo.examples import ClientData, Examples
+from fedfomo.model import Model, Score
+from fedfomo.randomness import stream
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.run import Plan, simulate
+from fedfomo.training import Sgd
+
+FEDFOMO = [sys.executable, "-m", "fedfomo"]
+RUN = ["run", "--method", "fedfomo", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]
+
+
+def _fingerprint(folder: Path) -> str:
+    """Hash all that a run promises to reproduce: models, log, affinity, scores."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("models/*"), *folder.glob("affinity/*"), folder / "rounds.jsonl"]):
+        digest.update(path.name.encode() + path.read_bytes())
+    result = json.loads((folder / "result.json").read_text())
+    del result["seconds"]
+    digest.update(json.dumps(result, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _lines(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def test_a_run_killed_three_times_ends_like_one_left_alone(tmp_path: Path) -> None:
+    alone, killed = tmp_path / "alone", tmp_path / "killed"
+    subprocess.run([*FEDFOMO, *RUN, "--out", str(alone)], check=True, capture_output=True)
+
+    command = [*FEDFOMO, *RUN, "--out", str(killed)]
+    for rounds_seen in (1, 3, 6):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while _lines(killed / "rounds.jsonl") < rounds_seen and process.poll() is None:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL  # the kill landed before the end
+        command = [*FEDFOMO, "resume", str(killed)]
+    # Finishing in another number of processes changes nothing either.
+    subprocess.run([*command, "--workers", "1"], check=True, capture_output=True)
+
+    assert _lines(killed / "rounds.jsonl") == 8
+    assert _fingerprint(killed) == _fingerprint(alone)
+
+
+class _Interrupt:
+    """A watcher that stops a run after some round, as Ctrl-C would."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+
+    def start(self, rounds_done: int) -> None: ...
+
+    def client_done(self, round: int, client: int) -> None: ...
+
+    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+        if round == self._after:
+            raise KeyboardInterrupt
+
+
+def _problem() -> Problem:
+    rng = stream(0, "test data")
+    clients: list[ClientData] = []
+    for client in range(4):
+        centre = 2.0 if client % 2 else -2.0
+        inputs = torch.randn(30, 2, generator=rng) + centre
+        examples = Examples(inputs, (inputs.sum(dim=1) > 2 * centre).long())
+        clients.append(ClientData(*(examples.take(torch.arange(k, k + 10)) for k in (0, 10, 20))))
+    # Wide enough that a model does not fit into a reference and must go to a file.
+    model = Model(torch.nn.Sequential(torch.nn.Linear(2, 200), torch.nn.ReLU(), torch.nn.Linear(200, 2)))
+    return Problem(model, model.read(), clients, Sgd(epochs=1), seed=3)
+
+
+def _run(folder: Path, interrupt_after: int | None = None, told: list[str] | None = None, configuration: str = "a"):
+    folder.mkdir(exist_ok=True)
+    home = RunHome(folder, configuration, (told if told is not None else []).append)
+    try:
+        watcher = None if interrupt_after is None else _Interrupt(interrupt_after)
+        result = simulate(_problem_once(), make_algorithm("fedfomo"), Plan(rounds=6), home, watcher)
+        return torch.stack(list(result.models.values())), (folder / "rounds.jsonl").read_bytes()
+    finally:
+        home.close()
+
+
+_problems: list[Problem] = []
+
+
+def _problem_once() -> Problem:
+    """Build the problem once: its initial model is drawn at random."""
+    if not _problems:
+        _problems.append(_problem())
+    return _problems[0]
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Path:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path / "run", interrupt_after=3)
+    return tmp_path / "run"
+
+
+def _expected(tmp_path: Path):
+    return _run(tmp_path / "expected")
+
+
+def _newest_checkpoint(folder: Path) -> Path:
+    return max((folder / "checkpoints").iterdir())
+
+
+def _same(a: tuple[torch.Tensor, bytes], b: tuple[torch.Tensor, bytes]) -> bool:
+    return torch.equal(a[0], b[0]) and a[1] == b[1]
+
+
+def test_two_checkpoints_are_kept_and_no_file_that_neither_needs(interrupted: Path) -> None:
+    names = sorted(path.name for path in (interrupted / "checkpoints").iterdir())
+    assert names == ["after-round-00003.json", "after-round-00004.json"]
+    rounds = {path.name[:11] for path in (interrupted / "tensors").iterdir()}
+    assert rounds == {"round-00002", "round-00003"}
+
+
+@pytest.mark.parametrize("damage", ["flipped bit in a tensor", "truncated manifest", "lost tensor file", "empty manifest"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(interrupted: Path, tmp_path: Path, damage: str) -> None:
+    manifest = _newest_checkpoint(interrupted)
+    tensor_file = max((interrupted / "tensors").glob("round-00003-client-*"))
+    if damage == "flipped bit in a tensor":
+        content = bytearray(tensor_file.read_bytes())
+        content[-5] ^= 0x10
+        tensor_file.write_bytes(content)
+    elif damage == "lost tensor file":
+        tensor_file.unlink()
+    else:
+        manifest.write_bytes(manifest.read_bytes()[: 0 if damage == "empty manifest" else -40])
+    told: list[str] = []
+    after = _run(interrupted, told=told)
+    assert len(told) == 1
+    assert "after-round-00004.json cannot be used" in told[0]
+    assert _same(after, _expected(tmp_path))
+
+
+def test_every_bit_flip_in_a_manifest_is_noticed(interrupted: Path) -> None:
+    manifest = _newest_checkpoint(interrupted)
+    whole = manifest.read_bytes()
+    home = RunHome(interrupted, "a", lambda _: None)
+    for position in range(0, len(whole), max(1, len(whole) // 97)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << (position % 8)
+        manifest.write_bytes(damaged)  # put aside in the last pass, if its damage was noticed
+        found = home.checkpoints.newest("a")
+        # A flip that only changes how JSON is spelt leaves the content whole.
+        assert found is not None
+        assert found.rounds_done == 3 or json.loads(damaged)["checkpoint"] == json.loads(whole)["checkpoint"]
+    home.close()
+
+
+def test_without_any_whole_checkpoint_the_run_starts_anew(interrupted: Path, tmp_path: Path) -> None:
+    for path in (interrupted / "checkpoints").iterdir():
+        path.write_bytes(b"{}")
+    assert _same(_run(interrupted), _expected(tmp_path))
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(interrupted: Path) -> None:
+    with pytest.raises(InputError, match="another configuration"):
+        _run(interrupted, configuration="b")
+
+
+def test_a_folder_in_use_is_refused(interrupted: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from fedfomo.simulation.home import RunHome\n"
+        "home = RunHome(Path(sys.argv[1]), 'a', print); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(interrupted)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    try:
+        with pytest.raises(InputError, match="in use by another process"):
+            _run(interrupted)
+    finally:
+        holder.communicate()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_costs_one_line_and_no_finished_round(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mount.returncode != 0:
+        pytest.skip("this machine does not allow mounts")
+    try:
+        command = [*FEDFOMO, *RUN, "--out", str(disk / "run")]
+        full = subprocess.run(command, capture_output=True, text=True)
+        assert full.returncode == 2
+        assert "No space left on device" in full.stderr
+        assert "fedfomo resume" in full.stderr
+        assert len(full.stderr.strip().splitlines()) == 1
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        subprocess.run([*FEDFOMO, "resume", str(disk / "run")], check=True, capture_output=True)
+        alone = tmp_path / "alone"
+        subprocess.run([*FEDFOMO, *RUN, "--out", str(alone)], check=True, capture_output=True)
+        assert _fingerprint(disk / "run") == _fingerprint(alone)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

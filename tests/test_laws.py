@@ -1,0 +1,30 @@
+"""Every algorithm in the registry obeys every law."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from laws import LAWS, TWO_ROUNDS, Law
+from worlds import digest, points_problem, with_data
+
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.examples import ClientData, Examples
+from fedfomo.simulation.run import simulate
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_law(name: str, law: Law) -> None:
+    law(make_algorithm(name))
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg"])
+def test_methods_without_a_choice_to_make_never_read_validation_data(name: str) -> None:
+    problem = points_problem()
+
+    def spoilt(client: int, data: ClientData) -> ClientData:
+        inputs = torch.full_like(data.validation.inputs, torch.nan)
+        return replace(data, validation=Examples(inputs, data.validation.labels))
+
+    models = simulate(problem, make_algorithm(name), TWO_ROUNDS).models
+    assert digest(simulate(with_data(problem, spoilt), make_algorithm(name), TWO_ROUNDS).models) == digest(models)
