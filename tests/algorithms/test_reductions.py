@@ -67,14 +67,14 @@ def test_fine_tuning_uploads_what_fedavg_uploads() -> None:
 
 def test_fine_tuning_is_one_more_round_of_training_on_the_global_model() -> None:
     problem = points_problem()
-    state, globals_ = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 2)
+    state, global_models = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 2)
     tuned = simulate(problem, FedAvgFineTuned(gated=False), Plan(rounds=2)).models
     for client, data in enumerate(problem.clients):
         rng = stream(problem.seed, "train", 2, client)
         assert torch.equal(tuned[client], problem.trainer.train(problem.model, state.model, data.train, 2, rng))
     gated = simulate(problem, FedAvgFineTuned(), Plan(rounds=2)).models
     for client, data in enumerate(problem.clients):
-        choices = {problem.model.loss(m, data.validation): m for m in (tuned[client], globals_[client])}
+        choices = {problem.model.loss(m, data.validation): m for m in (tuned[client], global_models[client])}
         assert torch.equal(gated[client], choices[min(choices)])
 
 

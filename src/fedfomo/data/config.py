@@ -16,8 +16,8 @@ SCENARIOS: dict[str, str] = {
 }
 
 REPRESENTATIONS: dict[str, str] = {
-    "network": "hidden activations of a small network trained on the labels, as in the paper",
-    "pixels": "the inputs as they are",
+    "pixels": "the inputs as they are, enough for small images",
+    "network": "hidden activations of a network trained on the labels, as in the paper",
 }
 
 
@@ -35,8 +35,8 @@ class ScenarioConfig:
     """Number of classes that a client holds; pathological only."""
     alpha: float = 0.1
     """Concentration: small for few classes a client, large for nearly equal clients; dirichlet only."""
-    representation: str = "network"
-    """What groups are found in: network (hidden activations) or pixels; latent and ood only."""
+    representation: str = "pixels"
+    """What groups are found in: pixels or network (a trained network's activations); latent and ood only."""
     shuffle_targets: bool = False
     """Give every client the validation and test data of a client drawn at random, in any scenario."""
     validation_fraction: float = 0.2
