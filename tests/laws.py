@@ -12,6 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from fedfomo import wire
+from fedfomo.examples import ClientData, Examples
+from fedfomo.federation import AnyAlgorithm, Client, Federation, dispatch_all, messages_of, play_round
+from fedfomo.randomness import stream
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.run import Plan, RunResult, simulate
 from worlds import (
     InProcess,
     digest,
@@ -24,13 +31,6 @@ from worlds import (
     with_data,
     with_dropout,
 )
-
-from fedfomo import wire
-from fedfomo.examples import ClientData, Examples
-from fedfomo.federation import AnyAlgorithm, Client, Federation, dispatch_all, messages_of, play_round
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, RunResult, simulate
 
 Law = Callable[[AnyAlgorithm], None]
 
@@ -59,11 +59,11 @@ def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
 
     state = watched(algorithm.start_server(problem.initial, clients))
     memories = {n: watched(algorithm.start_client(problem.initial)) for n in clients}
-    for round in range(3):
+    for t in range(3):
         uploads: dict[int, Any] = {}
-        downloads = {n: watched(algorithm.dispatch(state, n, stream(0, round, n))) for n in clients}
+        downloads = {n: watched(algorithm.dispatch(state, n, stream(0, t, n))) for n in clients}
         for n in clients:
-            client = Client(n, problem.clients[n], problem.model, problem.trainer, round, problem.seed)
+            client = Client(n, problem.clients[n], problem.model, problem.trainer, t, problem.seed)
             personal = algorithm.personalise(client, downloads[n], memories[n])
             watched(personal.memory)
             kept = personal.model.clone()
@@ -124,8 +124,8 @@ def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
     state = algorithm.start_server(problem.initial, range(6))
     carried.append((messages.state, state))
     carried.append((messages.memory, algorithm.start_client(problem.initial)))
-    for round, cohort in enumerate([range(6), range(3), range(2, 6)]):
-        state = play_round(federation, state, round, cohort, exchange).state
+    for t, cohort in enumerate([range(6), range(3), range(2, 6)]):
+        state = play_round(federation, state, t, cohort, exchange).state
         carried.append((messages.state, state))
     for schema, message in carried:
         rebuilt = wire.unpack(schema, wire.pack(message))
@@ -180,7 +180,7 @@ def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm)
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
     state = play_round(federation, algorithm.start_server(problem.initial, range(6)), 0, range(6), exchange).state
-    state = play_round(federation, state, 1, range(6), lambda round, downloads: {}).state
+    state = play_round(federation, state, 1, range(6), lambda t, downloads: {}).state
     state = play_round(federation, state, 2, range(6), exchange).state
     for download in dispatch_all(federation, state, 3, range(6)).values():
         assert all(bool(torch.isfinite(t).all()) for t in wire.pack(download).values() if t.is_floating_point())
@@ -288,7 +288,7 @@ def _start(problem: Problem, algorithm: AnyAlgorithm) -> Any:
 
 
 def _refused(federation: Federation, problem: Problem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
-    played = play_round(federation, _start(problem, algorithm), 0, [2], lambda round, downloads: {2: upload})
+    played = play_round(federation, _start(problem, algorithm), 0, [2], lambda t, downloads: {2: upload})
     return sorted(played.refused)
 
 

@@ -6,15 +6,13 @@ from fedfomo.errors import InputError, require, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    assert str(unknown("method", "fedfumo", ["local", "fedfomo"])) == "unknown method 'fedfumo': did you mean 'fedfomo'?"
+    assert (
+        str(unknown("method", "fedfumo", ["local", "fedfomo"])) == "unknown method 'fedfumo': did you mean 'fedfomo'?"
+    )
 
 
 def test_a_name_like_no_other_is_answered_with_all() -> None:
     assert str(unknown("method", "xyz", ["local", "fedavg"])) == "unknown method 'xyz': known: fedavg, local"
-
-
-def test_input_errors_are_value_errors() -> None:
-    assert issubclass(InputError, ValueError)
 
 
 def test_what_holds_passes_and_what_does_not_is_said() -> None:

@@ -1,9 +1,12 @@
 """Examples: taking, cutting and shuffling them."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedfomo.errors import InputError
@@ -72,7 +75,8 @@ def test_plain_labels_become_tensors() -> None:
 
 def test_an_endless_dataset_is_refused() -> None:
     class Endless(IterableDataset):  # type: ignore[type-arg]
-        pass
+        def __iter__(self) -> Iterator[Tensor]:
+            yield from ()
 
     with pytest.raises(InputError, match="Endless has no length: give a map-style Dataset or a pair of tensors"):
         as_examples(Endless())

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from worlds import Scalar, initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 from fedfomo import model as model_module
 from fedfomo.examples import Examples
 from fedfomo.model import Model, Score, accuracy
 from fedfomo.randomness import stream
+from worlds import Scalar, initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 
 def test_the_loss_of_a_number_is_the_mean_square_of_its_gaps() -> None:

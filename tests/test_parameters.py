@@ -91,7 +91,7 @@ def test_other_kinds_of_numbers_are_refused_with_the_way_out(dtype: torch.dtype)
 def test_a_double_buffer_is_refused_by_its_name() -> None:
     module = nn.Linear(1, 1)
     module.register_buffer("scale", torch.ones(1, dtype=torch.float64))
-    with pytest.raises(InputError, match="'scale' is torch.float64"):
+    with pytest.raises(InputError, match=r"'scale' is torch\.float64"):
         Layout.of(module)
 
 

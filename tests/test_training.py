@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
-from worlds import initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 from fedfomo.model import Model
 from fedfomo.randomness import stream
 from fedfomo.training import Pull, Sgd
+from worlds import initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 PLAIN = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=1, batch_size=50)
 

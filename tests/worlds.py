@@ -143,22 +143,22 @@ class InProcess:
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Any]:
         uploads: dict[ClientId, Any] = {}
-        for id, download in downloads.items():
-            client = self.personalise(round, id, download)
+        for n, download in downloads.items():
+            client = self.personalise(round, n, download)
             if not contributes(client.data):
                 continue
-            trained = self._algorithm.train(client, download, self.memories[id])
-            self.memories[id] = trained.memory
-            if id not in self._unheard:
-                uploads[id] = not_a_number(trained.upload) if id in self._broken else trained.upload
+            trained = self._algorithm.train(client, download, self.memories[n])
+            self.memories[n] = trained.memory
+            if n not in self._unheard:
+                uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
         return uploads
 
-    def personalise(self, round: int, id: ClientId, download: Any) -> Client:
+    def personalise(self, round: int, n: ClientId, download: Any) -> Client:
         problem = self._problem
-        client = Client(id, problem.clients[id], problem.model, problem.trainer, round, problem.seed)
-        memory = self.memories[id] if id in self.memories else self._algorithm.start_client(problem.initial)
+        client = Client(n, problem.clients[n], problem.model, problem.trainer, round, problem.seed)
+        memory = self.memories[n] if n in self.memories else self._algorithm.start_client(problem.initial)
         personal = self._algorithm.personalise(client, download, memory)
-        self.memories[id], self.personalised[id] = personal.memory, personal.model
+        self.memories[n], self.personalised[n] = personal.memory, personal.model
         return client
 
 
@@ -172,11 +172,11 @@ def play(
     """Play one round per cohort and the last federated update; return the state and everybody's model."""
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.initial, range(len(problem.clients)))
-    for round, cohort in enumerate(cohorts):
-        state = play_round(federation, state, round, cohort, exchange).state
+    for t, cohort in enumerate(cohorts):
+        state = play_round(federation, state, t, cohort, exchange).state
     downloads = dispatch_all(federation, state, len(cohorts), range(len(problem.clients)))
-    for id, download in downloads.items():
-        exchange.personalise(len(cohorts), id, download)
+    for n, download in downloads.items():
+        exchange.personalise(len(cohorts), n, download)
     return state, exchange.personalised
 
 
@@ -204,4 +204,4 @@ def digest(models: Mapping[ClientId, Tensor], *scores: Mapping[ClientId, Score])
 
 
 def with_data(problem: Problem, change: Callable[[ClientId, ClientData], ClientData]) -> Problem:
-    return replace(problem, clients=[change(id, data) for id, data in enumerate(problem.clients)])
+    return replace(problem, clients=[change(n, data) for n, data in enumerate(problem.clients)])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import tyro
 from rich.console import Console
 
-from fedfomo.config import CompareConfig, RunConfig, Setting, read_toml
+from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
 from fedfomo.data.config import SCENARIOS
 from fedfomo.errors import InputError, unknown
 
@@ -94,8 +94,10 @@ def demo(arguments: list[str]) -> None:
 def run(arguments: list[str]) -> None:
     """Run one method."""
     config = _parse("run", RunConfig, arguments)
+    from fedfomo.algorithms import make_algorithm
     from fedfomo.experiment import new_folder, prepare, start_run
 
+    make_algorithm(config.method, options_of(config.options))  # refuse before anything is written
     prepared = prepare(config.setting, config.seed)
     folder = new_folder(config.out, config.method)
     start_run(config, folder, prepared)
@@ -195,7 +197,6 @@ def _parse(command: str, kind: type[C], arguments: list[str]) -> C:
 
 def _compare(config: CompareConfig, name: str) -> list[RunRecord]:
     from fedfomo.algorithms import make_algorithm
-    from fedfomo.config import options_of, write_toml
     from fedfomo.experiment import new_folder, runs_of
 
     for planned in runs_of(config):  # refuse before anything is written

@@ -17,6 +17,7 @@ from typing import Any
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
+from fedfomo.data.readers import read_folder
 from fedfomo.data.scenarios import Scenario, build_scenario
 from fedfomo.data.sets import DataSet, load_digits
 from fedfomo.errors import InputError, require, unknown
@@ -97,7 +98,6 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
-    make_algorithm(config.method, options_of(config.options))  # refuse now what cannot run
     write_atomically(folder / "config.toml", write_toml(config).encode())
     write_atomically(folder / "environment.json", to_json(_environment(prepared), indent=1).encode())
 
@@ -167,7 +167,9 @@ def _score(content: dict[str, Any]) -> Score:
 def _load_data(setting: Setting) -> DataSet:
     if setting.dataset == "digits":
         return load_digits()
-    raise unknown("data set", setting.dataset, ["digits"])
+    if setting.data is None:
+        raise InputError(f"where is '{setting.dataset}'? Give its folder with --data; only digits ships with fedfomo")
+    return read_folder(setting.data, setting.dataset)
 
 
 def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:

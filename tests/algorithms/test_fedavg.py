@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from worlds import point, scalar_problem
 
 from fedfomo.algorithms.fedavg import FedAvg, State, Upload, average_uploads, group_averages, weighted_average
 from fedfomo.simulation.run import Plan, simulate
+from worlds import point, scalar_problem
 
 
 def test_a_weighted_average_divides_by_the_sum_of_weights() -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor, nn
-from worlds import ids, numbers, point, scalar_client, scalar_model
 
 from fedfomo.algorithms.fedfomo import (
     TINY_DISTANCE,
@@ -18,6 +17,7 @@ from fedfomo.algorithms.fedfomo import (
     mixing_weights,
 )
 from fedfomo.model import Model
+from worlds import ids, numbers, point, scalar_client, scalar_model
 
 NOTHING = Download(ids(), (), ())
 

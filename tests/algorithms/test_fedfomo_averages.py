@@ -1,13 +1,13 @@
 """FedFomo on model averages, worked by hand."""
 
 import pytest
-from worlds import ids, numbers, point, scalar_client, scalar_problem
 
 from fedfomo.algorithms.fedfomo import State, Upload, leave_one_out_weights, mix, mixing_weights
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
 from fedfomo.simulation.run import Plan, simulate
+from worlds import ids, numbers, point, scalar_client, scalar_problem
 
 MEMBERS = (0.0, 3.0, 6.0)
 

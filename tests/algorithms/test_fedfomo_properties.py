@@ -7,7 +7,6 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
-from worlds import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
 
 from fedfomo.algorithms.fedfomo import (
     Download,
@@ -23,6 +22,7 @@ from fedfomo.algorithms.fedfomo import (
     mixing_weights,
 )
 from fedfomo.randomness import stream
+from worlds import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
 
 losses = st.floats(0, 100)
 distances = st.floats(0.01, 100)
@@ -80,7 +80,9 @@ def test_the_order_of_candidates_changes_nothing_but_rounding(
         weights = first_order_weights(reference_loss, of, distances_from(reference, list(chosen), 3, "l2"))
         return mix(reference, chosen, mixing_weights(weights))
 
-    assert torch.allclose(update(stacked[order], some_losses[order]), update(stacked, some_losses), rtol=1e-5, atol=1e-4)
+    assert torch.allclose(
+        update(stacked[order], some_losses[order]), update(stacked, some_losses), rtol=1e-5, atol=1e-4
+    )
 
 
 @given(st.lists(coordinates, min_size=3, max_size=3), models, st.data())
@@ -138,8 +140,8 @@ def test_without_exploration_nobody_left_out_has_a_higher_affinity(row: list[flo
 def test_pure_exploration_differs_between_rounds_and_between_clients() -> None:
     affinity = torch.zeros(20, dtype=torch.float64)
     chosen = {
-        (round, client): tuple(choose_downloads(affinity, range(20), 4, 1.0, stream(0, "dispatch", round, client)))
-        for round in range(5)
+        (t, client): tuple(choose_downloads(affinity, range(20), 4, 1.0, stream(0, "dispatch", t, client)))
+        for t in range(5)
         for client in range(3)
     }
     assert len(set(chosen.values())) == len(chosen)

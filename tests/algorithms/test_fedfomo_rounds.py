@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from worlds import InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem
 
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Memory, State
 from fedfomo.federation import draw_cohort, play_round
 from fedfomo.simulation.run import Plan, simulate
+from worlds import InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem
 
 ALL_OF_THEM = FedFomo(num_downloads=10)
 
@@ -176,7 +176,7 @@ def test_very_small_federations_run(num_clients: int, averages: int) -> None:
 
 
 def test_cohorts_differ_between_rounds_and_never_repeat_a_client() -> None:
-    cohorts = [draw_cohort(100, 0.1, seed=0, round=round) for round in range(10)]
+    cohorts = [draw_cohort(100, 0.1, seed=0, round=t) for t in range(10)]
     assert len({tuple(cohort) for cohort in cohorts}) == 10
     for cohort in cohorts:
         assert len(set(cohort)) == len(cohort) == 10

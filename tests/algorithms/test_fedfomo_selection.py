@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from worlds import ids, numbers, point, scalar_client
 
 from fedfomo.algorithms.fedfomo import (
     Download,
@@ -17,6 +16,7 @@ from fedfomo.algorithms.fedfomo import (
 )
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
+from worlds import ids, numbers, point, scalar_client
 
 
 def uploads_of(*clients: int) -> dict[int, Upload]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from worlds import InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
 
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
@@ -17,6 +16,7 @@ from fedfomo.model import Model
 from fedfomo.randomness import stream
 from fedfomo.simulation.run import Plan, simulate
 from fedfomo.training import Pull, Sgd
+from worlds import InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
 
 THREE_ROUNDS = Plan(rounds=3)
 
@@ -29,7 +29,13 @@ class Pulled:
     pull: Pull
 
     def train(
-        self, model: Model, start: Tensor, examples: Examples, round: int, rng: torch.Generator, pull: Pull | None = None
+        self,
+        model: Model,
+        start: Tensor,
+        examples: Examples,
+        round: int,
+        rng: torch.Generator,
+        pull: Pull | None = None,
     ) -> Tensor:
         return self.trainer.train(model, start, examples, round, rng, self.pull)
 
@@ -45,21 +51,25 @@ def test_fedavg_of_one_client_is_local_training() -> None:
 def test_local_training_is_the_trainer_called_once_a_round() -> None:
     problem = points_problem(num_clients=2)
     theta = problem.initial
-    for round in range(3):
-        rng = stream(problem.seed, "train", round, 1)
-        theta = problem.trainer.train(problem.model, theta, problem.clients[1].train, round, rng)
+    for t in range(3):
+        rng = stream(problem.seed, "train", t, 1)
+        theta = problem.trainer.train(problem.model, theta, problem.clients[1].train, t, rng)
     assert torch.equal(simulate(problem, Local(), THREE_ROUNDS).models[1], theta)
 
 
 def test_fine_tuning_uploads_what_fedavg_uploads() -> None:
     problem = points_problem()
     uploads: dict[str, list[object]] = {}
-    for name, algorithm in (("plain", FedAvg()), ("gated", FedAvgFineTuned()), ("always", FedAvgFineTuned(gated=False))):
+    for name, algorithm in (
+        ("plain", FedAvg()),
+        ("gated", FedAvgFineTuned()),
+        ("always", FedAvgFineTuned(gated=False)),
+    ):
         exchange = InProcess(problem, algorithm)
         state = algorithm.start_server(problem.initial, range(6))
         uploads[name] = []
-        for round in range(3):
-            played = play_round(federation_of(problem, algorithm), state, round, range(6), exchange)
+        for t in range(3):
+            played = play_round(federation_of(problem, algorithm), state, t, range(6), exchange)
             state = played.state
             uploads[name].append((fingerprint(dict(played.uploads)), fingerprint(state)))
     assert uploads["plain"] == uploads["gated"] == uploads["always"]
@@ -100,10 +110,10 @@ def test_fedfomo_of_one_client_is_local_training_with_early_stopping() -> None:
     problem = points_problem(num_clients=1)
     data, model = problem.clients[0], problem.model
     reference = own = problem.initial
-    for round in range(4):
+    for t in range(4):
         if model.loss(own, data.validation) < model.loss(reference, data.validation):
             reference = own
-        own = problem.trainer.train(model, reference, data.train, round, stream(problem.seed, "train", round, 0))
+        own = problem.trainer.train(model, reference, data.train, t, stream(problem.seed, "train", t, 0))
     better = own if model.loss(own, data.validation) < model.loss(reference, data.validation) else reference
     assert torch.equal(simulate(problem, FedFomo(), Plan(rounds=4)).models[0], better)
 

@@ -1,0 +1,216 @@
+"""The command line: what it prints, what it refuses, and how."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedfomo.cli import COMMANDS, main
+from fedfomo.config import CompareConfig, RunConfig, read_toml, write_toml
+
+SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Call a command that must end with one line and exit code 2, and return the line."""
+    assert call(*arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert "Traceback" not in lines[0]
+    return lines[0]
+
+
+def test_help_is_quick_and_names_every_command() -> None:
+    times: list[float] = []
+    for _ in range(3):
+        started = time.perf_counter()
+        shown = subprocess.run([sys.executable, "-m", "fedfomo", "--help"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - started)
+    assert all(re.search(rf"^  {name} ", shown.stdout, re.MULTILINE) for name in COMMANDS)
+    # What makes help slow is torch; a busy machine makes seconds unreliable, so ask for the cause as well.
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, fedfomo.cli; print('torch' in sys.modules, 'numpy' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert loaded.stdout.split() == ["False", "False"]
+    assert min(times) < 1.5
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(command, "--help") == 0
+    assert f"fedfomo {command}" in capsys.readouterr().out
+
+
+def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert call("run", "--out", str(folder), "--options", "num_downloads=2", *SMALL) == 0
+    printed = capsys.readouterr().out
+    assert "fedfomo" in printed
+    assert "label distance (EMD)" in printed
+
+    config = read_toml(folder / "config.toml", RunConfig)
+    assert config.options == ("num_downloads=2",)
+    assert config.setting.scenario.clients == 4
+    environment = json.loads((folder / "environment.json").read_text())
+    assert set(environment["versions"]) >= {"fedfomo", "torch", "numpy"}
+    assert re.fullmatch("[0-9a-f]{64}", environment["data"]["sha256"])
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in rounds] == [0, 1]
+    assert rounds[1]["uploads"]["0"]["ids"][0] == 0  # the own model is always judged
+    assert len(list((folder / "models").glob("client-*.safetensors"))) == 4
+    assert len(list((folder / "affinity").iterdir())) == 2
+    result = json.loads((folder / "result.json").read_text())
+    assert len(result["after_update"]) == len(result["after_training"]) == 4
+    assert result["traffic"]["models_up"] == 8.0
+
+
+def test_a_comparison_shows_one_table_and_includes_local(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "comparison"
+    arguments = ["--methods", "fedavg", "fedfomo", "--seeds", "0", "1", "--options", "fedfomo.num_downloads=1"]
+    assert call("compare", "--out", str(folder), *arguments, *SMALL) == 0
+    printed = capsys.readouterr().out
+    for method in ("local", "fedavg", "fedfomo"):
+        assert re.search(rf"^ *{method} .*±", printed, re.MULTILINE), method
+        assert (folder / f"{method}-seed-1" / "result.json").exists()
+    assert read_toml(folder / "config.toml", CompareConfig).seeds == (0, 1)
+
+    # Resuming a finished comparison computes nothing and shows the same table.
+    assert call("resume", str(folder)) == 0
+    assert capsys.readouterr().out.count("±") == printed.count("±")
+
+
+def test_flags_override_the_file_which_overrides_the_defaults(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('method = "local"\nrounds = 7\nclients = 3\nlearning_rate = 1\n')
+    folder = tmp_path / "run"
+    assert call("run", str(settings), "--out", str(folder), "--rounds", "1", "--epochs", "1", "--workers", "0") == 0
+    config = read_toml(folder / "config.toml", RunConfig)
+    assert (config.method, config.setting.rounds, config.setting.scenario.clients) == ("local", 1, 3)
+    assert config.setting.training.learning_rate == 1.0
+
+
+def test_a_configuration_survives_being_written_and_read(tmp_path: Path) -> None:
+    config = RunConfig(options=("a=1", 'quote="'), out=Path("some where"))
+    path = tmp_path / "config.toml"
+    path.write_text(write_toml(config))
+    assert read_toml(path, RunConfig) == config
+
+
+def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("methods") == 0
+    assert "fedavg-finetuned" in capsys.readouterr().out
+    assert call("methods", "fedfomo") == 0
+    assert "num_downloads=5" in capsys.readouterr().out
+    assert call("scenarios") == 0
+    assert "dirichlet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["rum"], "unknown command 'rum': did you mean 'run'?"),
+        (["run", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
+        (["methods", "fedavgg"], "unknown method 'fedavgg': did you mean 'fedavg'?"),
+        (["run", "--options", "num_download=3"], "did you mean 'num_downloads'?"),
+        (["run", "--options", "num_downloads"], "not of the form name=value"),
+        (["run", "--options", "num_downloads=0"], "num_downloads must be at least 1, not 0"),
+        (["run", "--options", "epsilon=1.5"], "epsilon must be between 0 and 1, not 1.5"),
+        (["run", "--options", "epsilon=nan"], "must be a number, not 'nan'"),
+        (["run", "--options", "norm=l3"], "must be one of l2, l1, not 'l3'"),
+        (["run", "--epochs", "0"], "epochs must be at least 1, not 0"),
+        (["run", "--learning-rate", "nan"], "learning_rate must be a number of at least 0, not nan"),
+        (["run", "--rounds", "0"], "rounds must be at least 1, not 0"),
+        (["run", "--participation", "0"], "participation must be above 0"),
+        (["run", "--participation", "nan"], "participation must be above 0"),
+        (["run", "--clients", "0"], "clients is 0"),
+        (["run", "--alpha", "nan"], "alpha is nan"),
+        (["run", "--scenario", "latend"], "unknown scenario 'latend': did you mean 'latent'?"),
+        (["run", "--network", "mpl"], "unknown network 'mpl': did you mean 'mlp'?"),
+        (["run", "--dataset", "cifar10"], "where is 'cifar10'?"),
+        (["run", "missing.toml"], "there is no configuration file missing.toml"),
+        (["compare", "--methods", "fedfomoo"], "did you mean 'fedfomo'?"),
+        (["compare", "--options", "num_downloads=3"], "not of the form method.name=value"),
+        (["resume", "nowhere"], "nowhere is not the folder of a run"),
+    ],
+)
+def test_bad_input_gets_one_clear_line_and_writes_nothing(
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refusal(capsys, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("learning_rat = 0.1", "'learning_rat': did you mean 'learning_rate'?"),
+        ('rounds = "many"', "'rounds' in settings.toml must be a whole number, not 'many'"),
+        ("rounds = 2.5", "must be a whole number"),
+        ("method = 3", "must be a text in quotes"),
+        ("rounds = true", "must be a whole number"),
+        ("rounds = ", "is not valid TOML"),
+        ("options = 5", "must be a list"),
+    ],
+)
+def test_a_bad_configuration_file_is_refused_by_key(
+    content: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").write_text(content)
+    assert line in refusal(capsys, "run", "settings.toml")
+
+
+def test_unknown_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "--round", "3") == 2
+    assert "--rounds" in capsys.readouterr().err
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "precious").write_text("data")
+    line = refusal(capsys, "run", "--out", str(tmp_path), *SMALL)
+    assert "exists" in line
+    assert "fedfomo resume" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedfomo", "run", "--out", str(folder), *SMALL, "--rounds", "500"],
+        stdout=subprocess.DEVNULL,
+    )
+    while not list(folder.glob("checkpoints/after-round-*.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    path = folder / "config.toml"
+    path.write_text(path.read_text().replace("learning_rate = 0.1", "learning_rate = 0.2"))
+    assert "another configuration" in refusal(capsys, "resume", str(folder))
+
+
+def test_clients_with_too_little_data_are_named_and_do_not_stop_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = ["--clients", "400", "--scenario", "dirichlet", "--rounds", "1", "--epochs", "1", "--workers", "0"]
+    assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *many) == 0
+    assert re.search(r"client \d+ has .* it receives models but contributes none", capsys.readouterr().out)

@@ -1,0 +1,130 @@
+"""Bringing your own model and data."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+import fedfomo
+from fedfomo.errors import InputError
+
+
+class Residual(nn.Module):
+    """A small residual network with BatchNorm, as practitioners bring them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.first(images)
+        features = torch.relu(features + self.block(features))
+        return self.head(features.mean(dim=(2, 3)))
+
+
+def images(bright_label: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Dark and bright images; sites disagree about which of them is which."""
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    level = 2.0 * ((labels == bright_label).float()) - 1
+    return level.view(-1, 1, 1, 1) + torch.randn(count, 1, 6, 6, generator=rng), labels
+
+
+@pytest.fixture(scope="module")
+def federated() -> fedfomo.Federated:
+    sites: dict[str, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+        "leeds": (images(1, 21, 1), images(1, 40, 2)),  # 21 = 2 · 10 + 1: the last batch has one example
+        "turin": (images(1, 21, 3), images(1, 40, 4)),
+        "lyon": (images(0, 21, 5), images(0, 40, 6)),
+        "porto": (images(0, 21, 7), images(1, 40, 8)),  # trains on one kind, aims at the other
+    }
+    trainer = fedfomo.Sgd(batch_size=10, epochs=2)
+    return fedfomo.federate(Residual, sites, rounds=8, trainer=trainer, workers=0)
+
+
+def test_a_residual_network_with_batch_norm_federates(federated: fedfomo.Federated) -> None:
+    assert federated.sites == ("leeds", "turin", "lyon", "porto")
+    assert min(federated.scores[site].accuracy for site in ("leeds", "turin", "lyon")) > 0.9
+    # Porto's own data teach it the opposite of what it wants: only others can help.
+    assert federated.local_scores["porto"].accuracy < 0.3
+    assert federated.gains["porto"] > 0.5
+
+
+def test_the_affinity_says_who_helps_whom(federated: fedfomo.Federated) -> None:
+    assert federated.affinity is not None
+    leeds, turin, lyon, porto = range(4)
+    assert federated.affinity[porto, leeds] > federated.affinity[porto, lyon]
+    assert federated.affinity[lyon, leeds] < 0
+    [sentence] = [line for line in str(federated).splitlines() if line.startswith("porto: ")]
+    assert "leeds" in sentence.split("helped by")[1]
+    assert "lyon" not in sentence.split("helped by")[1]
+
+
+def test_every_module_is_its_sites_own_and_scores_as_reported(federated: fedfomo.Federated) -> None:
+    inputs, labels = images(1, 200, 99)
+    with torch.no_grad():
+        right = (federated.models["leeds"](inputs).argmax(dim=1) == labels).float().mean()
+        wrong = (federated.models["lyon"](inputs).argmax(dim=1) == labels).float().mean()
+    assert right > 0.9
+    assert wrong < 0.1
+
+
+def test_what_is_saved_loads_into_the_users_module(federated: fedfomo.Federated, tmp_path: Path) -> None:
+    folder = federated.save(tmp_path / "out")
+    module = Residual().eval()
+    module.load_state_dict(load_file(folder / "leeds.safetensors"))
+    inputs, _ = images(1, 5, 1)
+    assert torch.equal(module(inputs), federated.models["leeds"](inputs))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["sites"]["porto"]["federated"] == federated.scores["porto"].accuracy
+
+
+def line(slope: float, count: int) -> TensorDataset:
+    x = torch.linspace(-1, 1, count).unsqueeze(1)
+    return TensorDataset(x, slope * x)
+
+
+def test_datasets_any_loss_and_any_metric_work() -> None:
+    sites: dict[str, tuple[Dataset[tuple[Tensor, ...]], Dataset[tuple[Tensor, ...]]]] = {
+        f"site {k}": (line(slope, 20), line(slope, 20)) for k, slope in enumerate((1.0, 1.0, -2.0))
+    }
+    result = fedfomo.federate(
+        lambda: nn.Linear(1, 1),
+        sites,
+        rounds=10,
+        loss=nn.functional.mse_loss,
+        metric=lambda outputs, labels: -(outputs - labels).abs().squeeze(1),
+        workers=0,
+    )
+    assert isinstance(result.models["site 2"], nn.Linear)
+    assert result.models["site 2"].weight.item() == pytest.approx(-2.0, abs=0.2)
+    assert result.scores["site 2"].accuracy > -0.2  # mean absolute error
+
+
+def test_three_parts_are_taken_as_train_validation_and_test() -> None:
+    part = images(1, 8, 0)
+    result = fedfomo.federate(Residual, {"a": (part, part, images(1, 5, 1))}, rounds=1, workers=0)
+    assert result.scores["a"].num_examples == 5
+
+
+def test_a_site_without_enough_data_receives_and_is_named() -> None:
+    nothing = (torch.empty(0, 1, 6, 6), torch.empty(0, dtype=torch.int64))
+    sites = {"big": (images(1, 30, 0), images(1, 30, 1)), "new": (nothing, images(1, 30, 2))}
+    result = fedfomo.federate(Residual, sites, rounds=3, trainer=fedfomo.Sgd(batch_size=10), workers=0)
+    assert "new has 0 training" in str(result)
+    assert result.scores["new"].accuracy > 0.9
+
+
+def test_wrong_sites_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match="at least one site"):
+        fedfomo.federate(Residual, {})
+    with pytest.raises(InputError, match="site 'a': 3 inputs but 2 labels"):
+        fedfomo.federate(Residual, {"a": ((torch.zeros(3, 1), torch.zeros(2)), images(1, 4, 0))})
+    with pytest.raises(InputError, match="did you mean 'fedfomo'"):
+        fedfomo.federate(Residual, {"a": (images(1, 4, 0), images(1, 4, 0))}, method="fedfomoo")
