@@ -17,7 +17,7 @@ from fedfomo.networks import NETWORKS
         # eight convolutions 9,217,728 without biases, BatchNorm 5,504, then 513·4096 + 4097·4096 + 4097·10
         ("vgg11", (3, 32, 32), 10, 28_146_762),
         # 65·64 + 65·64 + 65·10
-        ("mlp", (1, 8, 8), 10, 8_970),
+        ("mlp", (1, 8, 8), 10, 4_810),
     ],
 )
 def test_parameter_counts(name: str, shape: tuple[int, ...], num_classes: int, expected: int) -> None:

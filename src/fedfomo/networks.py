@@ -21,15 +21,8 @@ _VGG11_WIDTHS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 def mlp(shape: Shape, num_classes: int) -> nn.Module:
-    """Build a perceptron with two hidden layers of 64 units, for inputs of any shape."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(prod(shape), 64),
-        nn.ReLU(),
-        nn.Linear(64, 64),
-        nn.ReLU(),
-        nn.Linear(64, num_classes),
-    )
+    """Build a perceptron with one hidden layer of 64 units, for inputs of any shape."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), 64), nn.ReLU(), nn.Linear(64, num_classes))
 
 
 def small_cnn(shape: Shape, num_classes: int) -> nn.Module:

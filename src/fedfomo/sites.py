@@ -37,7 +37,8 @@ class Federated:
     models: Mapping[str, nn.Module]
     scores: Mapping[str, Score]  # of these models, on each site's test examples
     local_scores: Mapping[str, Score]  # of a model trained at the site alone, for as long
-    affinity: Tensor | None  # receiver × giver, in the order of `sites`
+    affinity: Tensor | None  # who values whom: receiver × giver, in the order of `sites`
+    taken: Tensor | None  # who has learnt from whom, in the same order; a row adds up to the rounds that mixed
     traffic: Traffic
     notes: tuple[str, ...]
 
@@ -62,6 +63,7 @@ class Federated:
                 for site in self.sites
             },
             "affinity": None if self.affinity is None else self.affinity.tolist(),
+            "taken": None if self.taken is None else self.taken.tolist(),
             "notes": self.notes,
         }
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
@@ -70,16 +72,17 @@ class Federated:
     def _sentence(self, site: str) -> str:
         alone, federated = self.local_scores[site].accuracy, self.scores[site].accuracy
         sentence = f"{site}: {alone:.3f} alone, {federated:.3f} federated ({federated - alone:+.3f})"
-        helpers = self._helpers(site)
-        return f"{sentence}, helped by {', '.join(helpers)}" if helpers else sentence
+        helpers = [f"{giver} {share:.0%}" for giver, share in self.helpers(site).items()]
+        return f"{sentence}, learnt from {', '.join(helpers)}" if helpers else sentence
 
-    def _helpers(self, site: str) -> list[str]:
-        """Name the sites whose models lowered this one's loss over the run, the most helpful first."""
-        if self.affinity is None:
-            return []
-        row = self.affinity[self.sites.index(site)].tolist()
-        helpful = [(value, giver) for value, giver in zip(row, self.sites, strict=True) if value > 0 and giver != site]
-        return [giver for _, giver in sorted(helpful, reverse=True)]
+    def helpers(self, site: str) -> dict[str, float]:
+        """Say from which other sites one has learnt, and in which proportions; the most helpful first."""
+        if self.taken is None:
+            return {}
+        row = dict(zip(self.sites, self.taken[self.sites.index(site)].tolist(), strict=True))
+        total = sum(value for giver, value in row.items() if giver != site)
+        ranked = sorted(row.items(), key=lambda item: -item[1])
+        return {giver: value / total for giver, value in ranked if giver != site and value > 0}
 
 
 def federate(
@@ -121,6 +124,7 @@ def federate(
         scores={name: result.after_update[client] for client, name in enumerate(names)},
         local_scores={name: alone.after_update[client] for client, name in enumerate(names)},
         affinity=result.affinity,
+        taken=result.taken,
         traffic=result.traffic,
         notes=tuple(_shortages(names, data)),
     )

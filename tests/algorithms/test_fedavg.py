@@ -50,6 +50,12 @@ def test_uploads_count_by_their_examples_whatever_their_order() -> None:
     assert average_uploads(dict(sorted(uploads.items()))).tolist() == [2.0]
 
 
+def test_uploads_are_summed_in_the_order_of_ids() -> None:
+    # 1e30 + 1 is 1e30 even in float64: only 1e30 − 1e30 + 1 keeps the one.
+    uploads = {2: Upload(point(1), 1), 1: Upload(point(-1e30), 1), 0: Upload(point(1e30), 1)}
+    assert average_uploads(uploads).tolist() == pytest.approx([1 / 3])
+
+
 def test_a_round_without_uploads_keeps_the_global_model() -> None:
     state = State(point(3))
     assert FedAvg().collect(state, {}) is state

@@ -1,5 +1,7 @@
 """Whole rounds of FedFomo, played by hand on models that are one number."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,7 +18,7 @@ def test_everybody_mixes_the_uploads_from_before_the_round() -> None:
     problem = scalar_problem([(None, 4.0), (None, 3.0), (None, 10.0)])
     exchange = InProcess(problem, ALL_OF_THEM)
     before, now = [point(0), point(8), point(20)], [point(2), point(6), point(16)]
-    state = State(1, dict(enumerate(now)), ids(0, 1, 2), torch.eye(3, dtype=torch.float64))
+    state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
     exchange.memories = {n: Memory(before[n], now[n], ids(), numbers()) for n in range(3)}
     play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange)
     # Client 0: losses 16 | 4, 4, 144; distances 2, 6, 16; weights 12/2, 12/6, −128/16.
@@ -37,10 +39,11 @@ def test_a_round_adds_the_weights_to_the_affinity_and_stores_the_trained_models(
     problem = scalar_problem([(5.0, 4.0), (5.0, 3.0), (5.0, 10.0)])
     exchange = InProcess(problem, ALL_OF_THEM)
     before, now = [point(0), point(8), point(20)], [point(2), point(6), point(16)]
-    state = State(1, dict(enumerate(now)), ids(0, 1, 2), torch.eye(3, dtype=torch.float64))
+    state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
     exchange.memories = {n: Memory(before[n], now[n], ids(), numbers()) for n in range(3)}
     after = play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange).state
     assert after.affinity.tolist() == [[7.0, 2.0, -8.0], [4.0, 9.0, -18.0], [2.0, 6.0, 17.0]]
+    assert after.taken[0].tolist() == [0.75, 0.25, 0.0]
     mixtures = [3.0, 14 / 3, 37 / 3]
     assert [after.models[n].item() for n in range(3)] == pytest.approx([(m + 5) / 2 for m in mixtures])
     assert after.round == 2

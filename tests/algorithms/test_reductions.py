@@ -140,6 +140,13 @@ def test_fedfomo_among_equals_is_local_training() -> None:
         assert digest(simulate(problem, FedFomo(), Plan(rounds=rounds)).models) == digest(alone)
 
 
+def test_few_downloads_at_random_are_the_same_in_the_simulator_as_in_a_plain_loop() -> None:
+    problem = points_problem()
+    algorithm = FedFomo(num_downloads=1, epsilon=1.0, epsilon_decay=0.0)
+    _, models = play(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
+    assert digest(simulate(problem, algorithm, THREE_ROUNDS).models) == digest(models)
+
+
 def test_more_downloads_than_clients_are_as_many_as_there_are() -> None:
     problem = points_problem()
     exact = simulate(problem, FedFomo(num_downloads=5), THREE_ROUNDS)

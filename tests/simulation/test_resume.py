@@ -136,7 +136,9 @@ def test_two_checkpoints_are_kept_and_no_file_that_neither_needs(interrupted: Pa
     assert rounds == {"round-00002", "round-00003"}
 
 
-@pytest.mark.parametrize("damage", ["flipped bit in a tensor", "truncated manifest", "lost tensor file", "empty manifest"])
+@pytest.mark.parametrize(
+    "damage", ["flipped bit in a tensor", "truncated manifest", "lost tensor file", "empty manifest"]
+)
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(interrupted: Path, tmp_path: Path, damage: str) -> None:
     manifest = _newest_checkpoint(interrupted)
     tensor_file = max((interrupted / "tensors").glob("round-00003-client-*"))
@@ -202,7 +204,7 @@ def test_a_folder_in_use_is_refused(interrupted: Path) -> None:
 def test_a_full_disk_costs_one_line_and_no_finished_round(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True)
     if mount.returncode != 0:
         pytest.skip("this machine does not allow mounts")
     try:

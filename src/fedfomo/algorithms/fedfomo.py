@@ -106,12 +106,14 @@ class State:
     models: Mapping[int, Parameters]  # θ_n
     last_uploaders: Ids
     affinity: Table  # P, receiver × giver
+    taken: Table  # Σ w* over rounds, receiver × giver: who learnt from whom
     averages: tuple[Parameters, ...] = ()
 
     @classmethod
     def start(cls, num_clients: int) -> State:
         """Start without models, and with P = diag(1, …, 1)."""
-        return cls(0, {}, torch.empty(0, dtype=torch.int64), torch.eye(num_clients, dtype=torch.float64))
+        identity = torch.eye(num_clients, dtype=torch.float64)
+        return cls(0, {}, torch.empty(0, dtype=torch.int64), identity, torch.zeros_like(identity))
 
     def available_to(self, client: ClientId, availability: str) -> list[ClientId]:
         """List the other clients whose models can be sent: nobody who has never uploaded."""
@@ -120,12 +122,13 @@ class State:
 
     def after(self, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w."""
-        affinity = self.affinity.clone()
+        affinity, taken = self.affinity.clone(), self.taken.clone()
         for client, upload in uploads.items():
             affinity[client].index_add_(0, upload.ids, upload.increments)
+            taken[client].index_add_(0, upload.ids, mixing_weights(upload.increments))
         models = {**self.models, **{client: upload.model for client, upload in uploads.items()}}
         uploaders = torch.tensor(sorted(uploads), dtype=torch.int64)
-        return State(self.round + 1, models, uploaders, affinity)
+        return State(self.round + 1, models, uploaders, affinity, taken)
 
 
 @dataclass(frozen=True)

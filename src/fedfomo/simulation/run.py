@@ -86,6 +86,16 @@ class HasAffinity(Protocol):
         ...
 
 
+@runtime_checkable
+class HasTaken(Protocol):
+    """A server state that knows who has learnt from whom, and how much: receiver × giver."""
+
+    @property
+    def taken(self) -> Tensor:
+        """The matrix."""
+        ...
+
+
 @dataclass(frozen=True)
 class RunResult:
     """What a run leaves: every client's model after the last federated update, and scores."""
@@ -94,7 +104,8 @@ class RunResult:
     after_update: Mapping[ClientId, Score]  # of these models
     after_training: Mapping[ClientId, Score]  # of each client's model after its last local training
     traffic: Traffic
-    affinity: Tensor | None
+    affinity: Tensor | None  # who values whom
+    taken: Tensor | None  # who has learnt from whom
 
 
 def simulate(
@@ -186,8 +197,9 @@ class _Run:
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
         affinity = state.affinity if isinstance(state, HasAffinity) else None
+        taken = state.taken if isinstance(state, HasTaken) else None
         after_update, _ = self._exchange.scores()
-        return RunResult(models, after_update, last.scores_after_training, traffic, affinity)
+        return RunResult(models, after_update, last.scores_after_training, traffic, affinity, taken)
 
     def _state(self, checkpoint: Checkpoint) -> Any:
         return wire.unpack(messages_of(self._algorithm).state, self._files.load(checkpoint.state))
