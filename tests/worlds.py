@@ -121,7 +121,7 @@ def points_problem(
         train, validation = (sizes or {}).get(client, (12, 4))
         data.append(ClientData(*(points(size, client, rng) for size in (train, validation, 4))))
     model = initialised(build)
-    return Problem(model, model.read(), data, Sgd(learning_rate=0.1, batch_size=5, epochs=2), seed)
+    return Problem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed)
 
 
 class InProcess:

@@ -47,7 +47,8 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:
+            self._progress.stop()
 
     def start(self, rounds_done: int) -> None:
         """Skip what a checkpoint had already."""
@@ -73,8 +74,13 @@ class ProgressBar:
 
 def comparison_table(records: Sequence[RunRecord]) -> Table:
     """Show methods as rows; figures are means over seeds of means over clients."""
-    title = "Test accuracy in %, mean over clients ± over seeds; after the federated update, and trained on"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    title = "Test accuracy in %: mean over clients ± over seeds"
+    caption = (
+        "updated: after the last federated update; trained: after the last local training\n"
+        "p10: 10th percentile of clients; > Local: share of clients that beat training alone\n"
+        "↓ to clients, ↑ to the server, over the whole run"
+    )
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
     table.add_column("method", no_wrap=True)
     for heading in ("updated", "trained", "worst", "p10", "> Local", "models ↓ ↑", "MB ↓ ↑"):
         table.add_column(heading, justify="right", no_wrap=True)

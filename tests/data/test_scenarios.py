@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfomo.data.config import REPRESENTATIONS, SCENARIOS, ScenarioConfig
+from fedfomo.data.config import SCENARIOS, ScenarioConfig
 from fedfomo.data.partitions import shuffle_targets
 from fedfomo.data.scenarios import Scenario, build_scenario
 from fedfomo.data.sets import DataSet, load_digits
@@ -72,7 +72,8 @@ def test_seeds_deal_the_same_groups_anew(digits: DataSet) -> None:
 
 
 def test_representation_decides_the_groups(digits: DataSet) -> None:
-    pixels, network = (build_scenario(ScenarioConfig(representation=name), digits, seed=0) for name in REPRESENTATIONS)
+    pixels = build_scenario(ScenarioConfig(representation="pixels"), digits, seed=0)
+    network = build_scenario(ScenarioConfig(representation="network"), digits, seed=0)
     assert network.emd_l1 > pixels.emd_l1, "groups found in activations follow the classes"
 
 
