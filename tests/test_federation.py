@@ -57,7 +57,7 @@ def test_uploads_are_collected_in_the_order_of_ids_whoever_answers_first() -> No
 def test_only_faulty_uploads_are_as_good_as_none() -> None:
     state = State(point(7))
     played = play_round(THREE, state, 0, [0], lambda t, downloads: {0: Upload(point(math.inf), 5)})
-    assert played.state is state
+    assert played.state.model is state.model
 
 
 def test_refused_uploads_have_travelled_all_the_same() -> None:
@@ -136,3 +136,15 @@ def test_a_client_trains_on_its_training_data() -> None:
 @pytest.mark.parametrize(("num_clients", "participation", "size"), [(100, 0.29, 29), (100, 0.1, 10), (5, 0.1, 1)])
 def test_the_size_of_a_cohort_survives_rounding(num_clients: int, participation: float, size: int) -> None:
     assert cohort_size(num_clients, participation) == size
+
+
+def test_uploads_that_nobody_asked_for_are_refused() -> None:
+    uploads = {n: Upload(point(9), 5) for n in (-1, 1, 2, 99)} | {0: None}
+    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: uploads)
+    assert played.refused == {
+        -1: "nobody asked for it",
+        0: "nothing arrived",
+        2: "nobody asked for it",
+        99: "nobody asked for it",
+    }
+    assert played.state.model.item() == 9.0

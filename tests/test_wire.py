@@ -76,8 +76,13 @@ messages = st.builds(
 )
 
 
+INNER = Inner(3, 0.25, True, (point(5, 6),))
+
+
 def message(**changes: object) -> Message:
-    whole = Message(point(1, 2), numbers(0.5), ids(0, 2), torch.eye(2).double(), Inner(3, 0.25, True, (point(5, 6),)))
+    whole = Message(
+        point(1, 2), numbers(0.5, 1), ids(0, 2), torch.eye(2).double(), Inner(3, 0.25, True, (point(5, 6),))
+    )
     return replace(whole, **changes)
 
 
@@ -207,7 +212,7 @@ def test_schemas_that_no_message_can_follow_are_refused() -> None:
         ({}, None),
         ({"model": point(1, math.nan)}, "'model' is not finite"),
         ({"model": point(1, -math.inf)}, "'model' is not finite"),
-        ({"weights": numbers(math.inf)}, "'weights' is not finite"),
+        ({"weights": numbers(math.inf, 0)}, "'weights' is not finite"),
         ({"affinity": torch.full((2, 2), math.nan).double()}, "'affinity' is not finite"),
         ({"inner": Inner(1, math.nan, True)}, "'inner.share' is not finite"),
         ({"inner": Inner(1, 1.0, True, (point(1, 2), point(math.nan, 2)))}, "'inner.models.1' is not finite"),
@@ -219,7 +224,10 @@ def test_schemas_that_no_message_can_follow_are_refused() -> None:
         ({"inner": Inner(1, 1.0, True, (point(1, 2, 3),))}, "'inner.models.0' has 3 coordinates, the model has 2"),
         ({"clients": ids(0, 3)}, "'clients' names a client that does not exist"),
         ({"clients": ids(-1)}, "'clients' names a client that does not exist"),
-        ({"clients": ids()}, None),
+        ({"clients": ids()}, "'clients' has 0 entries, its neighbour 2"),
+        ({"clients": ids(), "weights": numbers()}, None),
+        ({"inner": Inner(-1, 1.0, True)}, "'inner.count' is below zero"),
+        ({"optional": point(1, 2, 3)}, "'optional' has 3 coordinates, the model has 2"),
         ({"model": numbers(1, 2)}, "'model' is float64[2], not parameters"),
         ({"weights": torch.eye(2).double()}, "'weights' is float64[2, 2], not numbers"),
     ],
@@ -230,8 +238,8 @@ def test_what_is_unfit_for_use_is_named(changes: dict[str, object], fault: str |
 
 def test_sizes_are_counted_in_bytes_and_in_models() -> None:
     sent = message(optional=point(1, 1))
-    # Three models of two float32, one weight, two ids, a 2 × 2 table, and three plain values of 8, 8 and 1 byte.
-    assert num_bytes(sent) == 3 * 2 * 4 + 8 + 2 * 8 + 4 * 8 + 8 + 8 + 1
+    # Three models of two float32, two weights, two ids, a 2 × 2 table, and three plain values of 8, 8 and 1 byte.
+    assert num_bytes(sent) == 3 * 2 * 4 + 2 * 8 + 2 * 8 + 4 * 8 + 8 + 8 + 1
     assert num_models(sent, model_size=2) == 3.0
     assert num_models(None, model_size=2) == 0.0
     assert num_bytes(None) == 0
@@ -239,7 +247,7 @@ def test_sizes_are_counted_in_bytes_and_in_models() -> None:
 
 def test_everything_but_models_can_be_logged() -> None:
     assert numbers_in(message()) == {
-        "weights": [0.5],
+        "weights": [0.5, 1.0],
         "clients": [0, 2],
         "affinity": [[1.0, 0.0], [0.0, 1.0]],
         "inner.count": 3,

@@ -12,9 +12,10 @@ def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
     Rows are made comparable by a softmax of their standardised values over the other clients, then symmetrised.
     """
     num_clients = len(affinity)
-    num_groups = min(num_groups, num_clients)
-    if num_groups <= 1 or num_clients <= 2:
-        return [0] * num_clients if num_groups <= 1 else list(range(num_clients))
+    if num_groups >= num_clients:
+        return list(range(num_clients))
+    if num_groups <= 1:
+        return [0] * num_clients
     from sklearn.cluster import SpectralClustering  # takes seconds to import
 
     others = ~torch.eye(num_clients, dtype=torch.bool)

@@ -80,7 +80,8 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
         "p10: 10th percentile of clients; > Local: share of clients that beat training alone\n"
         "↓ to clients, ↑ to the server, over the whole run"
     )
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, show_edge=False, padding=0)
+    table.title_justify = table.caption_justify = "left"
     table.add_column("method", no_wrap=True)
     for heading in ("updated", "trained", "worst", "p10", "> Local", "models ↓ ↑", "MB ↓ ↑"):
         table.add_column(heading, justify="right", no_wrap=True)

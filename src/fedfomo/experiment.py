@@ -214,4 +214,5 @@ def _digest(config: RunConfig, data: DataSet) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other settings."""
     settings = asdict(config)
     del settings["out"], settings["setting"]["workers"], settings["setting"]["data"]
-    return hashlib.sha256(repr((settings, data.fingerprint)).encode()).hexdigest()
+    versions = [version(name) for name in ("fedfomo", "torch")]
+    return hashlib.sha256(repr((settings, versions, data.fingerprint)).encode()).hexdigest()

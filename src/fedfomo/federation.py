@@ -194,7 +194,9 @@ def play_round(
     uploads: dict[ClientId, Any] = {}
     schema = messages_of(federation.algorithm).upload
     for client in sorted(arrived):
-        fault = wire.fault_of(schema, arrived[client], federation.model_size, federation.num_clients)
+        fault = "nobody asked for it"
+        if client in downloads:
+            fault = wire.fault_of(schema, arrived[client], federation.model_size, federation.num_clients)
         if fault is None:
             uploads[client] = arrived[client]
         else:

@@ -63,6 +63,7 @@ class Model:
 
         Integer buffers are set back to the values that the module was built with.
         """
+        self._rebind_replaced_buffers()
         self._theta.copy_(theta)
         buffers = dict(self._module.named_buffers())
         for name, value in self._integers.items():

@@ -35,5 +35,6 @@ def layers_draw_from(rng: torch.Generator) -> Generator[None]:
 
 def _digest(seed: int, purpose: tuple[Purpose, ...]) -> int:
     # repr keeps ("a", 1) apart from ("a1",) and 1 apart from "1".
-    text = repr((int(seed), *purpose)).encode()
+    parts = [part if isinstance(part, str) else int(part) for part in (seed, *purpose)]
+    text = repr(tuple(parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")

@@ -79,7 +79,8 @@ class Federated:
         """Say from which other sites one has learnt, and in which proportions; the most helpful first."""
         if self.taken is None:
             return {}
-        row = dict(zip(self.sites, self.taken[self.sites.index(site)].tolist(), strict=True))
+        values: list[float] = self.taken[self.sites.index(site)].tolist()
+        row = dict(zip(self.sites, values, strict=True))
         total = sum(value for giver, value in row.items() if giver != site)
         ranked = sorted(row.items(), key=lambda item: -item[1])
         return {giver: value / total for giver, value in ranked if giver != site and value > 0}

@@ -64,9 +64,15 @@ def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
 def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> str | None:
     """Say what makes a received message unfit for use, or return None.
 
-    Refused are non-finite numbers, models of another size, and ids of clients that do not exist.
+    Refused are numbers that are not finite, counts below zero, models of another size, ids of clients that do not
+    exist, and lists that stand side by side in one dataclass and differ in length.
     """
+    if message is None and schema is not type(None):
+        return "nothing arrived"
+    lengths: dict[str, int] = {}
     for name, kind, tensor in _kinds("", schema, message):
+        if tensor.dtype == torch.int64 and tensor.dim() == 0 and int(tensor) < 0:
+            return f"'{name}' is below zero"
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"'{name}' is not finite"
         if kind is not None:
@@ -76,6 +82,10 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
                 return f"'{name}' has {tensor.numel()} coordinates, the model has {model_size}"
             if kind.dtype == torch.int64 and not bool(((tensor >= 0) & (tensor < num_clients)).all()):
                 return f"'{name}' names a client that does not exist"
+            if kind.num_dimensions == 1 and not kind.is_model:
+                owner = name.rpartition(".")[0]
+                if lengths.setdefault(owner, len(tensor)) != len(tensor):
+                    return f"'{name}' has {len(tensor)} entries, its neighbour {lengths[owner]}"
     return None
 
 
@@ -151,14 +161,14 @@ def _kinds(name: str, schema: Any, value: Any) -> Iterator[tuple[str, Kind | Non
     origin = get_origin(schema)
     if value is None:
         return
-    if isinstance(value, Tensor):
-        marks = get_args(schema)[1:] if origin is Annotated else ()
-        yield name, next((mark for mark in marks if isinstance(mark, Kind)), None), value
-    elif isinstance(value, float):
-        yield name, None, torch.tensor(value, dtype=torch.float64)
-    elif origin in (Union, types.UnionType):
+    if origin in (Union, types.UnionType):
         inner = next(option for option in get_args(schema) if option is not type(None))
         yield from _kinds(name, inner, value)
+    elif isinstance(value, Tensor):
+        marks = get_args(schema)[1:] if origin is Annotated else ()
+        yield name, next((mark for mark in marks if isinstance(mark, Kind)), None), value
+    elif type(value) in _SCALARS:
+        yield name, None, torch.tensor(value, dtype=_SCALARS[type(value)])
     elif isinstance(value, tuple):
         for index, item in enumerate(cast(tuple[Any, ...], value)):
             yield from _kinds(_join(name, index), get_args(schema)[0], item)

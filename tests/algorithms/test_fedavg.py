@@ -46,19 +46,25 @@ def test_group_averages_end_with_the_mean_of_the_averages() -> None:
 
 def test_uploads_count_by_their_examples_whatever_their_order() -> None:
     uploads = {2: Upload(point(8), 1), 0: Upload(point(0), 3)}
-    assert average_uploads(uploads).tolist() == [2.0]
-    assert average_uploads(dict(sorted(uploads.items()))).tolist() == [2.0]
+    assert average_uploads(uploads, point(9)).tolist() == [2.0]
+    assert average_uploads(dict(sorted(uploads.items())), point(9)).tolist() == [2.0]
 
 
 def test_uploads_are_summed_in_the_order_of_ids() -> None:
     # 1e30 + 1 is 1e30 even in float64: only 1e30 − 1e30 + 1 keeps the one.
     uploads = {2: Upload(point(1), 1), 1: Upload(point(-1e30), 1), 0: Upload(point(1e30), 1)}
-    assert average_uploads(uploads).tolist() == pytest.approx([1 / 3])
+    assert average_uploads(uploads, point(9)).tolist() == pytest.approx([1 / 3])
 
 
 def test_a_round_without_uploads_keeps_the_global_model() -> None:
     state = State(point(3))
-    assert FedAvg().collect(state, {}) is state
+    assert FedAvg().collect(state, {}).model is state.model
+
+
+def test_uploads_without_examples_count_for_nothing() -> None:
+    nothing = {0: Upload(point(8), 0)}
+    assert average_uploads(nothing, point(9)).tolist() == [9.0]
+    assert average_uploads(nothing | {1: Upload(point(6), 2)}, point(9)).tolist() == [6.0]
 
 
 def test_a_whole_run_of_two_clients() -> None:

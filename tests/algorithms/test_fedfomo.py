@@ -10,6 +10,7 @@ from fedfomo.algorithms.fedfomo import (
     TINY_DISTANCE,
     Download,
     FedFomo,
+    Findings,
     Memory,
     distances_from,
     first_order_weights,
@@ -221,19 +222,19 @@ def test_buffers_are_mixed_but_not_measured_and_counters_are_kept() -> None:
 def test_a_client_judges_by_the_weight_and_mixes_the_buffer_too() -> None:
     client = scalar_client(target=4.0)
     object.__setattr__(client, "model", scalar_model(Normalised()))
-    memory = Memory(point(0, 0), point(2, 10), ids(), numbers())
+    memory = Memory(point(0, 0), point(2, 10), Findings.none())
     download = Download(ids(1), (point(6, 30),), ())
     # Losses 16 at 0, 4 at 2, 4 at 6: weights 12/2 = 6 and 12/6 = 2, so shares 0.75 and 0.25.
     personal = FedFomo().personalise(client, download, memory)
     assert personal.model.tolist() == [0.75 * 2 + 0.25 * 6, 0.75 * 10 + 0.25 * 30]
-    assert personal.memory.increments.tolist() == [6.0, 2.0]
+    assert personal.memory.findings.increments.tolist() == [6.0, 2.0]
 
 
 def test_who_overfits_stops_at_the_reference() -> None:
-    memory = Memory(point(1), point(9), ids(), numbers())
+    memory = Memory(point(1), point(9), Findings.none())
     personal = FedFomo().personalise(scalar_client(target=0.0), NOTHING, memory)
     assert personal.model.tolist() == [1.0]
-    assert personal.memory.increments.tolist() == [(1.0 - 81.0) / 8.0]
+    assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0]
     assert personal.memory.own.tolist() == [9.0]
 
 
@@ -249,8 +250,8 @@ def test_the_norm_option_reaches_the_weights() -> None:
             return self.x[0].expand(len(inputs))
 
     object.__setattr__(client, "model", scalar_model(Two()))
-    memory = Memory(point(3, 0), point(0, 4), ids(), numbers())
+    memory = Memory(point(3, 0), point(0, 4), Findings.none())
     # The loss falls from 9 to 0 over a way of (−3, 4).
     for norm, distance in (("l2", 5.0), ("l1", 7.0)):
         personal = FedFomo(norm=norm).personalise(client, NOTHING, memory)  # type: ignore[arg-type]
-        assert personal.memory.increments.tolist() == pytest.approx([9 / distance])
+        assert personal.memory.findings.increments.tolist() == pytest.approx([9 / distance])

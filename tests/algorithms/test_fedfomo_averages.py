@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedfomo.algorithms.fedfomo import State, Upload, leave_one_out_weights, mix, mixing_weights
+from fedfomo.algorithms.fedfomo import Findings, State, Upload, leave_one_out_weights, mix, mixing_weights
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
@@ -13,7 +13,7 @@ MEMBERS = (0.0, 3.0, 6.0)
 
 
 def after_one_round(values: tuple[float, ...] = MEMBERS) -> State:
-    uploads = {n: Upload(point(x), ids(), numbers()) for n, x in enumerate(values)}
+    uploads = {n: Upload(point(x), Findings.none()) for n, x in enumerate(values)}
     return FedFomoAverages().collect(State.start(len(values)), uploads)
 
 
@@ -45,9 +45,9 @@ def test_the_update_starts_from_the_average_and_moves_to_whom_it_misses() -> Non
     client = scalar_client(target=1.0)
     algorithm = FedFomoAverages()
     download = algorithm.dispatch(after_one_round(), 0, stream(0))
-    personal = algorithm.personalise(client, download, Memory(point(50), ids(), numbers()))
+    personal = algorithm.personalise(client, download, Memory(point(50), Findings.none()))
     assert personal.model.tolist() == [0.0]
-    found = dict(zip(personal.memory.ids.tolist(), personal.memory.increments.tolist(), strict=True))
+    found = dict(zip(personal.memory.findings.ids.tolist(), personal.memory.findings.increments.tolist(), strict=True))
     assert found == {0: 8.25, 1: 0.0, 2: -3.75}
 
 
@@ -56,7 +56,7 @@ def test_without_a_positive_weight_the_model_is_the_average() -> None:
     client = scalar_client(target=1.0)
     algorithm = FedFomoAverages()
     download = algorithm.dispatch(after_one_round((3.0, 3.0)), 0, stream(0))
-    assert algorithm.personalise(client, download, Memory(point(50), ids(), numbers())).model.tolist() == [3.0]
+    assert algorithm.personalise(client, download, Memory(point(50), Findings.none())).model.tolist() == [3.0]
 
 
 def test_two_helpful_members_share_by_how_much_they_are_missed() -> None:
@@ -64,8 +64,8 @@ def test_two_helpful_members_share_by_how_much_they_are_missed() -> None:
     client = scalar_client(target=4.0)
     algorithm = FedFomoAverages()
     download = algorithm.dispatch(after_one_round((0.0, 4.0, 8.0)), 0, stream(0))
-    personal = algorithm.personalise(client, download, Memory(point(50), ids(), numbers()))
-    assert sorted(personal.memory.increments.tolist()) == [0.0, 4.0, 4.0]
+    personal = algorithm.personalise(client, download, Memory(point(50), Findings.none()))
+    assert sorted(personal.memory.findings.increments.tolist()) == [0.0, 4.0, 4.0]
     assert personal.model.tolist() == [0.5 * 0 + 0.5 * 8]
 
 
@@ -78,21 +78,21 @@ def test_before_anybody_has_uploaded_a_client_keeps_its_model() -> None:
     algorithm = FedFomoAverages()
     download = algorithm.dispatch(algorithm.start_server(point(0), range(3)), 0, stream(0))
     assert download.average is None
-    memory = Memory(point(7), ids(1), numbers(2.0))
+    memory = Memory(point(7), Findings(ids(1), numbers(2.0), numbers(1.0)))
     personal = algorithm.personalise(scalar_client(target=1.0), download, memory)
     assert personal.model.tolist() == [7.0]
-    assert personal.memory.ids.tolist() == []  # an old finding is not reported twice
+    assert personal.memory.findings.ids.tolist() == []  # an old finding is not reported twice
 
 
 def test_who_has_nothing_to_judge_by_takes_the_average() -> None:
     algorithm = FedFomoAverages()
     download = algorithm.dispatch(after_one_round(), 0, stream(0))
-    memory = Memory(point(50), ids(), numbers())
+    memory = Memory(point(50), Findings.none())
     assert algorithm.personalise(scalar_client(target=None), download, memory).model.tolist() == [3.0]
 
 
 def test_a_newcomer_receives_averages_of_the_others_alone() -> None:
-    uploads = {n: Upload(point(x), ids(), numbers()) for n, x in ((1, 2.0), (2, 4.0))}
+    uploads = {n: Upload(point(x), Findings.none()) for n, x in ((1, 2.0), (2, 4.0))}
     state = FedFomoAverages().collect(State.start(3), uploads)
     download = FedFomoAverages().dispatch(state, 0, stream(0))
     assert sorted(download.ids.tolist()) == [1, 2]
@@ -114,3 +114,9 @@ def test_impossible_options_are_refused_in_words() -> None:
         FedFomoAverages(epsilon=2.0)
     with pytest.raises(InputError, match="epsilon_decay must be at least 0"):
         FedFomoAverages(epsilon_decay=-1.0)
+
+
+def test_a_lone_uploader_goes_on_from_its_own_model() -> None:
+    # Nobody can be left out of an average of one: 0 → 4 → 6 → 7, as if alone.
+    result = simulate(scalar_problem([(8.0, 8.0)]), FedFomoAverages(), Plan(rounds=3))
+    assert result.models[0].item() == 7.0

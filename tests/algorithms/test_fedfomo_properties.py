@@ -11,6 +11,7 @@ from torch import Tensor
 from fedfomo.algorithms.fedfomo import (
     Download,
     FedFomo,
+    Findings,
     Memory,
     State,
     Upload,
@@ -108,11 +109,13 @@ def test_affinity_changes_for_the_evaluated_only(num_clients: int, data: st.Data
     everybody = st.integers(0, num_clients - 1)
     for client in data.draw(st.sets(everybody)):
         evaluated = sorted(data.draw(st.sets(everybody)))
-        uploads[client] = Upload(point(0), ids(*evaluated), torch.ones(len(evaluated), dtype=torch.float64))
+        uploads[client] = Upload(
+            point(0), Findings(ids(*evaluated), *2 * [torch.ones(len(evaluated), dtype=torch.float64)])
+        )
     before = State.start(num_clients)
     after = before.after(uploads)
     changed = {(i, j) for i, j in (after.affinity != before.affinity).nonzero().tolist()}
-    assert changed == {(i, j) for i, upload in uploads.items() for j in upload.ids.tolist()}
+    assert changed == {(i, j) for i, upload in uploads.items() for j in upload.findings.ids.tolist()}
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.floats(0, 1), st.integers(0, 1000), st.data())
@@ -122,7 +125,7 @@ def test_downloads_are_available_others_without_duplicates(
     uploaders = data.draw(st.sets(st.integers(0, num_clients - 1)))
     row = data.draw(st.lists(st.floats(-5, 5), min_size=num_clients, max_size=num_clients))
     algorithm = FedFomo(num_downloads=num, epsilon=epsilon, epsilon_decay=0.0)
-    state = State.start(num_clients).after({n: Upload(point(n), ids(), numbers()) for n in uploaders})
+    state = State.start(num_clients).after({n: Upload(point(n), Findings.none()) for n in uploaders})
     to = data.draw(st.integers(0, num_clients - 1))
     state.affinity[to] = numbers(*row)
     chosen = algorithm.dispatch(state, to, stream(seed)).ids.tolist()
@@ -184,9 +187,9 @@ def test_a_broken_candidate_changes_nothing_for_the_others(value: float, place: 
     broken[place] = value
     own = broken if is_own else point(2, 0, 0)
     download = Download(ids(1, 2), (broken, point(4, 0, 0)), ())
-    personal = FedFomo().personalise(client, download, Memory(point(0, 0, 0), own, ids(), numbers()))
+    personal = FedFomo().personalise(client, download, Memory(point(0, 0, 0), own, Findings.none()))
     # Losses 16 at 0, 4 at 2, 0 at 4: weights 12/2 = 6 and 16/4 = 4.
-    assert personal.memory.increments.tolist() == [0.0 if is_own else 6.0, 0.0, 4.0]
+    assert personal.memory.findings.increments.tolist() == [0.0 if is_own else 6.0, 0.0, 4.0]
     assert personal.model.tolist() == pytest.approx([4.0 if is_own else 0.6 * 2 + 0.4 * 4, 0.0, 0.0])
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Memory, State
+from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State
 from fedfomo.federation import draw_cohort, play_round
 from fedfomo.simulation.run import Plan, simulate
 from worlds import InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem
@@ -19,14 +19,14 @@ def test_everybody_mixes_the_uploads_from_before_the_round() -> None:
     exchange = InProcess(problem, ALL_OF_THEM)
     before, now = [point(0), point(8), point(20)], [point(2), point(6), point(16)]
     state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
-    exchange.memories = {n: Memory(before[n], now[n], ids(), numbers()) for n in range(3)}
+    exchange.memories = {n: Memory(before[n], now[n], Findings.none()) for n in range(3)}
     play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange)
     # Client 0: losses 16 | 4, 4, 144; distances 2, 6, 16; weights 12/2, 12/6, −128/16.
     # Client 1: losses 25 | 1, 9, 169; distances 6, 2, 8; weights 24/6, 16/2, −144/8.
     # Client 2: losses 100 | 64, 16, 36; distances 18, 14, 4; weights 36/18, 84/14, 64/4.
     weights = {0: {0: 6, 1: 2, 2: -8}, 1: {0: 4, 1: 8, 2: -18}, 2: {0: 2, 1: 6, 2: 16}}
     for n, memory in exchange.memories.items():
-        found = dict(zip(memory.ids.tolist(), memory.increments.tolist(), strict=True))
+        found = dict(zip(memory.findings.ids.tolist(), memory.findings.increments.tolist(), strict=True))
         assert found == pytest.approx(weights[n])
     mixtures = [(6 * 2 + 2 * 6) / 8, (4 * 2 + 8 * 6) / 12, (2 * 2 + 6 * 6 + 16 * 16) / 24]  # 3, 4⅔, 12⅓
     assert [exchange.personalised[n].item() for n in range(3)] == pytest.approx(mixtures)
@@ -40,7 +40,7 @@ def test_a_round_adds_the_weights_to_the_affinity_and_stores_the_trained_models(
     exchange = InProcess(problem, ALL_OF_THEM)
     before, now = [point(0), point(8), point(20)], [point(2), point(6), point(16)]
     state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
-    exchange.memories = {n: Memory(before[n], now[n], ids(), numbers()) for n in range(3)}
+    exchange.memories = {n: Memory(before[n], now[n], Findings.none()) for n in range(3)}
     after = play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange).state
     assert after.affinity.tolist() == [[7.0, 2.0, -8.0], [4.0, 9.0, -18.0], [2.0, 6.0, 17.0]]
     assert after.taken[0].tolist() == [0.75, 0.25, 0.0]
@@ -99,7 +99,7 @@ def test_a_client_that_took_part_for_the_first_time_late_starts_from_the_initial
     state = play_round(federation, algorithm.start_server(point(0), range(2)), 0, [1], exchange).state
     play_round(federation, state, 1, [0], exchange)
     # Reference and own model are both 0 (loss 36): own weighs 0; the other, 4 (loss 4), weighs 32/4 and is taken.
-    assert exchange.memories[0].increments.tolist() == [0.0, 8.0]
+    assert exchange.memories[0].findings.increments.tolist() == [0.0, 8.0]
     assert exchange.personalised[0].item() == 4.0
 
 
@@ -128,28 +128,32 @@ def test_a_client_alone_that_never_overfits_is_local_training() -> None:
 
 
 def test_identical_candidates_keep_the_reference() -> None:
-    memory = Memory(point(3), point(3), ids(), numbers())
+    memory = Memory(point(3), point(3), Findings.none())
     personal = FedFomo().personalise(
         scalar_client(target=0.0), Download(ids(1, 2), (point(3), point(3)), (point(3),)), memory
     )
     assert personal.model.tolist() == [3.0]
-    assert personal.memory.increments.tolist() == [0.0, 0.0, 0.0]
+    assert personal.memory.findings.increments.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_training_starts_from_the_mixture_and_leaves_it_as_the_reference() -> None:
     client = scalar_client(target=0.0, train_target=8.0)
-    memory = Memory(point(2), point(6), ids(0, 1), numbers(0.5, -1.0))
+    memory = Memory(point(2), point(6), Findings(ids(0, 1), numbers(0.5, -1.0), numbers(1, 0)))
     trained = FedFomo().train(client, Download(ids(), (), ()), memory)
     assert trained.model.item() == trained.upload.model.item() == trained.memory.own.item() == (2 + 8) / 2
     assert trained.memory.reference.item() == 2.0
-    assert trained.upload.ids.tolist() == [0, 1]
-    assert trained.upload.increments.tolist() == [0.5, -1.0]
+    assert trained.upload.findings.ids.tolist() == [0, 1]
+    assert trained.upload.findings.increments.tolist() == [0.5, -1.0]
 
 
 def test_who_has_nothing_to_judge_by_takes_all_downloads_alike() -> None:
-    memory = Memory(point(1), point(1), ids(), numbers())
+    memory = Memory(point(1), point(1), Findings.none())
     download = Download(ids(1, 2), (point(2), point(6)), ())
-    assert FedFomo().personalise(scalar_client(target=None), download, memory).model.tolist() == [4.0]
+    personal = FedFomo().personalise(scalar_client(target=None), download, memory)
+    assert personal.model.tolist() == [4.0]
+    assert personal.memory.findings.increments.tolist() == [0.0, 0.0, 0.0]
+    broken = Download(ids(1, 2), (point(2), point(float("nan"))), ())
+    assert FedFomo().personalise(scalar_client(target=None), broken, memory).model.tolist() == [2.0]
     alone = Download(ids(), (), ())
     assert FedFomo().personalise(scalar_client(target=None), alone, memory).model.tolist() == [1.0]
 

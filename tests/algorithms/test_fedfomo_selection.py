@@ -6,6 +6,7 @@ import torch
 from fedfomo.algorithms.fedfomo import (
     Download,
     FedFomo,
+    Findings,
     Memory,
     State,
     Upload,
@@ -21,7 +22,7 @@ from worlds import ids, numbers, point, scalar_client
 
 def uploads_of(*clients: int) -> dict[int, Upload]:
     """Let clients upload the model x = id and add nothing to P."""
-    return {n: Upload(point(n), ids(), numbers()) for n in clients}
+    return {n: Upload(point(n), Findings.none()) for n in clients}
 
 
 def sent_to(algorithm: FedFomo, state: State, client: int, seed: int = 0) -> list[int]:
@@ -36,7 +37,7 @@ def test_affinity_adds_signed_weights_for_whom_was_evaluated_only() -> None:
         (ids(1), numbers(0.02), [1, 0.1 + 0.02, -0.1, -0.15]),
     ]
     for clients, increments, row in rounds:
-        state = state.after({0: Upload(point(0), clients, increments)})
+        state = state.after({0: Upload(point(0), Findings(clients, increments, torch.zeros_like(increments)))})
         assert state.affinity[0].tolist() == pytest.approx(row)
         assert torch.equal(state.affinity[1:], torch.eye(4, dtype=torch.float64)[1:])
 
@@ -86,7 +87,9 @@ def test_the_first_federated_update_is_round_one_of_the_schedule() -> None:
     algorithm = FedFomo(num_downloads=1, epsilon=1.0, epsilon_decay=1.0)
     state = algorithm.collect(State.start(4), uploads_of(0, 1, 2, 3))
     assert state.round == 1
-    state = algorithm.collect(state, {0: Upload(point(0), ids(3), numbers(0.5))} | uploads_of(1, 2, 3))
+    state = algorithm.collect(
+        state, {0: Upload(point(0), Findings(ids(3), numbers(0.5), numbers(1.0)))} | uploads_of(1, 2, 3)
+    )
     assert {tuple(sent_to(algorithm, state, 0, seed)) for seed in range(20)} == {(3,)}
 
 
@@ -146,7 +149,7 @@ def test_only_the_last_rounds_uploads_are_sent_or_the_latest_of_everybody() -> N
 def test_a_new_upload_replaces_the_old_one() -> None:
     algorithm = FedFomo(availability="latest")
     state = algorithm.collect(State.start(2), uploads_of(0, 1))
-    state = algorithm.collect(state, {1: Upload(point(8), ids(), numbers())})
+    state = algorithm.collect(state, {1: Upload(point(8), Findings.none())})
     assert [model.item() for model in algorithm.dispatch(state, 0, stream(0)).models] == [8.0]
 
 
@@ -166,15 +169,15 @@ def test_wanted_averages_come_with_the_models_and_are_no_part_of_the_count() -> 
 
 
 def test_averages_are_candidates_without_a_place_in_the_affinity() -> None:
-    memory = Memory(point(0), point(0), ids(), numbers())
+    memory = Memory(point(0), point(0), Findings.none())
     download = Download(ids(1), (point(2),), (point(4),))
     # Target 4: losses 16, then 4 at 2 and 0 at 4: weights 12/2 = 6 and 16/4 = 4.
     raw = FedFomo().personalise(scalar_client(target=4.0), download, memory)
     assert raw.model.tolist() == pytest.approx([0.6 * 2 + 0.4 * 4])
-    assert raw.memory.ids.tolist() == [0, 1]
-    assert raw.memory.increments.tolist() == [0.0, 6.0]
+    assert raw.memory.findings.ids.tolist() == [0, 1]
+    assert raw.memory.findings.increments.tolist() == [0.0, 6.0]
     normalised = FedFomo(affinity_update="normalised").personalise(scalar_client(target=4.0), download, memory)
-    assert normalised.memory.increments.tolist() == pytest.approx([0.0, 6 / 10])  # the sum counts averages
+    assert normalised.memory.findings.increments.tolist() == pytest.approx([0.0, 6 / 10])  # the sum counts averages
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,11 @@ def group_averages(models: Sequence[Tensor], groups: Sequence[int]) -> tuple[Ten
     return (*averages, weighted_average(averages, [1.0] * len(averages)))
 
 
-def average_uploads(uploads: Mapping[ClientId, Upload]) -> Tensor:
-    """Average uploaded models by their numbers of training examples, in the order of the clients' ids."""
-    ordered = [uploads[client] for client in sorted(uploads)]
+def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Tensor:
+    """Average uploaded models by their numbers of training examples; without any example, return `otherwise`."""
+    ordered = [uploads[client] for client in sorted(uploads) if uploads[client].num_examples > 0]
+    if not ordered:
+        return otherwise
     return weighted_average([upload.model for upload in ordered], [upload.num_examples for upload in ordered])
 
 
@@ -69,7 +71,7 @@ class FedAvg:
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads)) if uploads else state
+        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, initial: Tensor) -> None:
         """Remember nothing."""

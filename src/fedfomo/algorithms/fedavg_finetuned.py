@@ -41,7 +41,7 @@ class FedAvgFineTuned:
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads)) if uploads else state
+        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, initial: Tensor) -> Memory:
         """Remember the initial model until there is a tuned one."""

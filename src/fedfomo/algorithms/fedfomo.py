@@ -59,10 +59,13 @@ def leave_one_out_weights(losses_without: Tensor, loss_of_average: float) -> Ten
 def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: int, norm: str) -> Tensor:
     """Return ‖θ_n − θ‖ over the whole vector of trainable coordinates, in float64; ∞ for a broken model."""
     start = reference[:num_trainable].double()
-    gaps = [model[:num_trainable].double() - start for model in models]
-    norms = [torch.linalg.vector_norm(gap, ord={"l2": 2, "l1": 1}[norm]) for gap in gaps]
-    broken = torch.tensor([not bool(torch.isfinite(model).all()) for model in models])
-    return torch.where(broken, torch.inf, torch.stack(norms))
+    order = {"l2": 2, "l1": 1}[norm]
+    distances: list[float] = []
+    for model in models:
+        is_whole = bool(torch.isfinite(model).all())
+        gap = model[:num_trainable].double() - start
+        distances.append(float(torch.linalg.vector_norm(gap, ord=order)) if is_whole else torch.inf)
+    return torch.tensor(distances, dtype=torch.float64)
 
 
 def affinity_increments(weights: Tensor, update: str) -> Tensor:
@@ -92,10 +95,26 @@ def choose_downloads(
 
 def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequence[bool]) -> list[int]:
     """Take the next unused id of the random order for an exploring slot, of the ranking for any other."""
-    chosen: list[int] = []
+    chosen: dict[int, None] = {}  # keeps the order, and knows its members
+    unused = {order: iter(ids) for order, ids in ((True, at_random), (False, ranked))}
     for exploring in explore:
-        chosen.append(next(n for n in (at_random if exploring else ranked) if n not in chosen))
-    return chosen
+        chosen[next(n for n in unused[exploring] if n not in chosen)] = None
+    return list(chosen)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a client found out about the models of some clients, its own among them."""
+
+    ids: Ids
+    increments: Numbers  # to its row of P
+    shares: Numbers  # w*: how much of each it mixed in
+
+    @classmethod
+    def none(cls) -> Findings:
+        """Return the findings of a client that has judged nobody."""
+        nothing = torch.empty(0, dtype=torch.float64)
+        return cls(torch.empty(0, dtype=torch.int64), nothing, nothing)
 
 
 @dataclass(frozen=True)
@@ -124,8 +143,8 @@ class State:
         """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w."""
         affinity, taken = self.affinity.clone(), self.taken.clone()
         for client, upload in uploads.items():
-            affinity[client].index_add_(0, upload.ids, upload.increments)
-            taken[client].index_add_(0, upload.ids, mixing_weights(upload.increments))
+            affinity[client].index_add_(0, upload.findings.ids, upload.findings.increments)
+            taken[client].index_add_(0, upload.findings.ids, upload.findings.shares)
         models = {**self.models, **{client: upload.model for client, upload in uploads.items()}}
         uploaders = torch.tensor(sorted(uploads), dtype=torch.int64)
         return State(self.round + 1, models, uploaders, affinity, taken)
@@ -142,11 +161,10 @@ class Download:
 
 @dataclass(frozen=True)
 class Upload:
-    """A locally trained model, and what the client adds to its row of P."""
+    """A locally trained model, and what the client found out about others before."""
 
     model: Parameters
-    ids: Ids
-    increments: Numbers
+    findings: Findings
 
 
 @dataclass(frozen=True)
@@ -155,8 +173,7 @@ class Memory:
 
     reference: Parameters  # θ_i^{t-1}: after its last federated update
     own: Parameters  # θ_i^t: after the local training that followed
-    ids: Ids
-    increments: Numbers
+    findings: Findings
 
 
 @dataclass(frozen=True)
@@ -207,7 +224,7 @@ class FedFomo:
 
     def start_client(self, initial: Tensor) -> Memory:
         """Take the common initial model for both past and present."""
-        return Memory(initial, initial, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
+        return Memory(initial, initial, Findings.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Judge the candidates, own model included, and move from the reference towards those that help."""
@@ -215,15 +232,18 @@ class FedFomo:
         reference_loss, *losses = client.validation_losses((memory.reference, *candidates)).tolist()
         distances = distances_from(memory.reference, candidates, client.num_trainable, self.norm)
         weights = first_order_weights(reference_loss, torch.tensor(losses, dtype=torch.float64), distances)
+        mixing = mixing_weights(weights)
         if len(client.data.validation) == 0:
-            # Departs from the paper: who has nothing to judge by takes all downloads alike.
-            weights = torch.tensor([0.0] + [1.0] * (len(candidates) - 1), dtype=torch.float64)
-        model = mix(memory.reference, candidates, mixing_weights(weights))
-        ids = torch.cat((torch.tensor([client.id]), download.ids))
-        increments = affinity_increments(weights, self.affinity_update)[: len(ids)]  # averages have no row in P
-        return Personalised(model, Memory(model, memory.own, ids, increments))
+            # Departs from the paper: who has nothing to judge by takes all downloads alike, if they are whole.
+            alike = torch.isfinite(distances).double()
+            alike[0] = 0.0  # the own model has not been trained
+            mixing = mixing_weights(alike)
+        model = mix(memory.reference, candidates, mixing)
+        ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
+        increments = affinity_increments(weights, self.affinity_update)[: len(ids)]
+        return Personalised(model, Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)])))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the mixture; it stays behind as the next round's reference."""
         own = client.train(memory.reference)
-        return Trained(Upload(own, memory.ids, memory.increments), replace(memory, own=own), own)
+        return Trained(Upload(own, memory.findings), replace(memory, own=own), own)

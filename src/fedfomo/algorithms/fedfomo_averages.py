@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.fedfomo import (
+    Findings,
     State,
     Upload,
     choose_downloads,
@@ -29,7 +30,7 @@ from fedfomo.algorithms.fedfomo import (
 )
 from fedfomo.errors import require
 from fedfomo.federation import Client, ClientId, Personalised, Trained
-from fedfomo.wire import Ids, Numbers, Parameters
+from fedfomo.wire import Ids, Parameters
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ class Memory:
     """A client's model after its last federated update, and what it found out."""
 
     model: Parameters
-    ids: Ids
-    increments: Numbers
+    findings: Findings
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class FedFomoAverages:
         others = choose_downloads(state.affinity[to], available, self.num_downloads, epsilon, rng)
         ids = [to, *others] if to in state.models else others
         members = [state.models[n] for n in ids]
-        if len(members) < 2:
-            return Download(torch.empty(0, dtype=torch.int64), None, ())
+        if len(members) < 2:  # nobody can be left out
+            return Download(torch.empty(0, dtype=torch.int64), members[0] if members else None, ())
         average = weighted_average(members, [1.0] * len(members))
         without = [weighted_average(members, [0.0 if n == left_out else 1.0 for n in ids]) for left_out in ids]
         return Download(torch.tensor(ids, dtype=torch.int64), average, tuple(without))
@@ -89,7 +89,7 @@ class FedFomoAverages:
 
     def start_client(self, initial: Tensor) -> Memory:
         """Start from the common initial model."""
-        return Memory(initial, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
+        return Memory(initial, Findings.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Move from the average towards the members whose absence hurts."""
@@ -99,13 +99,17 @@ class FedFomoAverages:
         loss_of_average, *losses = client.validation_losses((average, *download.averages_without)).tolist()
         weights = leave_one_out_weights(torch.tensor(losses, dtype=torch.float64), loss_of_average)
         members = [member_of(average, without, len(losses)) for without in download.averages_without]
-        model = mix(average, members, mixing_weights(weights))
-        return Personalised(model, Memory(model, download.ids, weights))
+        mixing = mixing_weights(weights)
+        mixture = mix(average, members, mixing)
+        # Recovering a member multiplies rounding errors by N, which a running variance near 0 would not survive.
+        model = torch.cat((mixture[: client.num_trainable], average[client.num_trainable :]))
+        shares = mixing if bool(mixing.any()) else torch.full_like(mixing, 1 / max(1, len(mixing)))
+        return Personalised(model, Memory(model, Findings(download.ids, weights, shares)))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the mixture."""
         own = client.train(memory.model)
-        return Trained(Upload(own, memory.ids, memory.increments), memory, own)
+        return Trained(Upload(own, memory.findings), memory, own)
 
 
 def member_of(average: Tensor, average_without: Tensor, num_members: int) -> Tensor:

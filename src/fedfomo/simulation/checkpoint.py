@@ -75,7 +75,8 @@ class Checkpoints:
                 continue
             if checkpoint.configuration != configuration:
                 raise InputError(
-                    f"{path} was made with another configuration: start a new run, or restore the run's config.toml"
+                    f"{path} was made with another configuration, or another version of fedfomo or torch:"
+                    " restore these, or start a new run"
                 )
             return checkpoint
         return None
@@ -95,12 +96,12 @@ class Checkpoints:
             if outer["checksum"] != _checksum(outer["checkpoint"].encode()):
                 return None
             inner: dict[str, Any] = json.loads(outer["checkpoint"])
+            inner["memories"] = {int(client): references for client, references in inner["memories"].items()}
+            scores = inner["scores_after_training"]
+            inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
+            return Checkpoint(**inner)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
-        inner["memories"] = {int(client): references for client, references in inner["memories"].items()}
-        scores = inner["scores_after_training"]
-        inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
-        return Checkpoint(**inner)
 
     def _path(self, rounds_done: int) -> Path:
         return self._folder / f"after-round-{rounds_done:05d}.json"

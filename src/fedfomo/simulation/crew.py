@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -87,7 +88,10 @@ class Workers:
             # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
             inherited = [*self._processes, ours]
             process = context.Process(target=_work, args=(client_side, theirs, inherited), daemon=True)
-            process.start()
+            with warnings.catch_warnings():
+                # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
             theirs.close()
             self._processes[ours] = process
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -27,7 +27,7 @@ class SimulatedExchange:
         client_done: Callable[[int, ClientId], None] | None,
     ) -> None:
         self.memories: Mapping[ClientId, References] = {}
-        self.is_scored = True
+        self.scored: Collection[ClientId] = ()  # on their test examples
         self._outcomes: dict[ClientId, Outcome] = {}  # of the last call
         self._client_done = client_done
         self._problem = problem
@@ -86,7 +86,7 @@ class SimulatedExchange:
                 download=by_client[client],
                 memory=self.memories.get(client),
                 trains=trains and contributes(self._problem.clients[client]),
-                is_scored=self.is_scored,
+                is_scored=client in self.scored,
             )
             for client in downloads
         ]

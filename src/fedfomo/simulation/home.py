@@ -48,7 +48,7 @@ class RunHome:
     def cut_log(self, length: int) -> None:
         """Drop what was logged after a checkpoint: those rounds will be played again."""
         if self._log.exists():
-            os.truncate(self._log, length)
+            os.truncate(self._log, min(length, self._log.stat().st_size))
 
     def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write a safetensors file for others to read."""

@@ -153,6 +153,8 @@ class _Run:
         self._watcher = watcher
         self._files = files
         self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
+        # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
+        self._last_round = {client: t for t in range(plan.rounds) for client in self._cohort(t)}
         self._exchange = SimulatedExchange(problem, algorithm, crew, files, watcher.client_done if watcher else None)
 
     def start(self) -> Checkpoint:
@@ -163,9 +165,10 @@ class _Run:
 
     def play_round(self, before: Checkpoint) -> Checkpoint:
         round, plan = before.rounds_done, self._plan  # noqa: A001
-        cohort = draw_cohort(self._federation.num_clients, plan.participation, self._federation.seed, round)
+        cohort = self._cohort(round)
         self._exchange.memories = before.memories
-        self._exchange.is_scored = (round + 1) % plan.evaluate_every == 0 or round + 1 == plan.rounds
+        is_scored = (round + 1) % plan.evaluate_every == 0
+        self._exchange.scored = [client for client in cohort if is_scored or self._last_round[client] == round]
         played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
         after_update, after_training = self._exchange.scores()
         log_bytes = self._log(round, cohort, played, after_update, after_training)
@@ -193,13 +196,18 @@ class _Run:
         everyone = range(self._federation.num_clients)
         downloads = dispatch_all(self._federation, state, round, everyone)
         self._exchange.memories = last.memories
-        self._exchange.is_scored = True
+        self._exchange.scored = everyone
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
         affinity = state.affinity if isinstance(state, HasAffinity) else None
         taken = state.taken if isinstance(state, HasTaken) else None
+        self._files.forget()
         after_update, _ = self._exchange.scores()
         return RunResult(models, after_update, last.scores_after_training, traffic, affinity, taken)
+
+    def _cohort(self, round: int) -> list[ClientId]:
+        federation = self._federation
+        return draw_cohort(federation.num_clients, self._plan.participation, federation.seed, round)
 
     def _state(self, checkpoint: Checkpoint) -> Any:
         return wire.unpack(messages_of(self._algorithm).state, self._files.load(checkpoint.state))

@@ -26,7 +26,7 @@ References = dict[str, str]
 
 SPELT_OUT = 2048  # bytes, at most
 
-_Identity = tuple[int, torch.Size, torch.dtype]
+_Identity = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
 
 
 class TensorFiles:
@@ -53,11 +53,11 @@ class TensorFiles:
             if tensor.numel() * tensor.element_size() <= SPELT_OUT:
                 references[field] = _spell_out(tensor)
                 continue
-            identity = tensor.data_ptr(), tensor.shape, tensor.dtype
+            identity = _identity(tensor)
             place = self._known.get(identity) or places.get(identity)
             if place is None:
                 place = places[identity] = f"{name}#{field}"
-                fresh[field] = tensor.contiguous()
+                fresh[field] = tensor.clone(memory_format=torch.contiguous_format)  # it may be a part of another
             references[field] = place
         if fresh:
             self._write(name, fresh)
@@ -90,7 +90,7 @@ class TensorFiles:
             with safe_open(self.folder / name, framework="pt") as file:  # type: ignore[no-untyped-call]
                 self._open[name] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             for key, tensor in self._open[name].items():
-                self._known[tensor.data_ptr(), tensor.shape, tensor.dtype] = f"{name}#{key}"
+                self._known[_identity(tensor)] = f"{name}#{key}"
         return self._open[name][field]
 
     def _write(self, name: str, flat: Flat) -> None:
@@ -124,6 +124,10 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _identity(tensor: Tensor) -> _Identity:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _file(place: str) -> str:
