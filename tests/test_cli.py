@@ -70,7 +70,7 @@ def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: 
     assert re.fullmatch("[0-9a-f]{64}", environment["data"]["sha256"])
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert [line["round"] for line in rounds] == [0, 1]
-    assert rounds[1]["uploads"]["0"]["ids"][0] == 0  # the own model is always judged
+    assert rounds[1]["uploads"]["0"]["findings.ids"][0] == 0  # the own model is always judged
     assert len(list((folder / "models").glob("client-*.safetensors"))) == 4
     assert len(list((folder / "affinity").iterdir())) == 2
     result = json.loads((folder / "result.json").read_text())

@@ -10,14 +10,14 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import tyro
 from rich.console import Console
 
-from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
-from fedfomo.data.config import SCENARIOS
+from fedfomo.config import CompareConfig, RunConfig, Setting, build, options_of, read_table, read_toml, write_toml
 from fedfomo.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ Personalised federated learning: every client federates with the clients that he
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      go on with a run or a comparison that was stopped or killed
   methods     list the methods; with a name, its options
-  scenarios   list the ways to spread data over clients
+  scenarios   list the ways to spread data over clients; with show, what every client would hold
+  data        download a public data set
+  latent      build the paper's latent distributions of a data set
 
 Every command explains itself: fedfomo run --help
 """
@@ -81,7 +83,7 @@ def demo(arguments: list[str]) -> None:
     """Compare three methods on the embedded data set and show what FedFomo found out."""
     config = _parse("demo", DemoConfig, arguments)
     records = _compare(CompareConfig(("local", "fedavg", "fedfomo"), (), config.seeds, config.out), "demo")
-    from fedfomo.display import affinity_map, recovery_sentence
+    from fedfomo.display import affinity_map, recovery_sentence, verdict
 
     found = [record for record in records if record.method == "fedfomo"]
     assert found[0].affinity is not None  # noqa: S101 - FedFomo always has one
@@ -89,6 +91,7 @@ def demo(arguments: list[str]) -> None:
     console.print(affinity_map(found[0].affinity, found[0].groups))
     for record in found:
         console.print(recovery_sentence(record))
+    console.print(verdict(records))
 
 
 def run(arguments: list[str]) -> None:
@@ -164,15 +167,23 @@ def methods(arguments: list[str]) -> None:
 
 def scenarios(arguments: list[str]) -> None:
     """Describe the scenarios."""
-    _parse("scenarios", ScenariosConfig, arguments)
-    for name, description in SCENARIOS.items():
-        console.print(f"[bold]{name:<14}[/bold]{description}")
-    console.print("\nAny of them with --shuffle-targets: clients are judged on data that they do not train on.")
+    from fedfomo import commands_data
+
+    commands_data.scenarios(arguments)
 
 
-@dataclass(frozen=True)
-class ScenariosConfig:
-    """List the ways to spread a data set over clients."""
+def data(arguments: list[str]) -> None:
+    """Fetch data sets."""
+    from fedfomo import commands_data
+
+    commands_data.data(arguments)
+
+
+def latent(arguments: list[str]) -> None:
+    """Make latent distributions."""
+    from fedfomo import commands_data
+
+    commands_data.latent(arguments)
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -182,17 +193,25 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "resume": resume,
     "methods": methods,
     "scenarios": scenarios,
+    "data": data,
+    "latent": latent,
 }
 
 
 def _parse(command: str, kind: type[C], arguments: list[str]) -> C:
-    """Read flags over the values of a TOML file, if one comes first, over the defaults."""
-    default: Any = tyro.MISSING
-    if kind in (RunConfig, CompareConfig) and arguments and not arguments[0].startswith("-"):
-        default, arguments = read_toml(Path(arguments[0]), kind), arguments[1:]
+    """Read flags over the values of a TOML file, if one comes first, over the defaults for the data set."""
     marked: Any = tyro.conf.OmitArgPrefixes[kind]
-    extra = {} if default is tyro.MISSING else {"default": default}
-    return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", **extra)
+    if kind not in (RunConfig, CompareConfig):
+        return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}")
+    table: dict[str, Any] = {}
+    path = Path("flags")
+    if arguments and not arguments[0].startswith("-"):
+        path, arguments = Path(arguments[0]), arguments[1:]
+        table = read_table(path, kind)
+    for flag, value in pairwise(arguments):
+        if flag == "--dataset":
+            table["dataset"] = value
+    return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
 
 
 def _compare(config: CompareConfig, name: str) -> list[RunRecord]:
@@ -207,7 +226,6 @@ def _compare(config: CompareConfig, name: str) -> list[RunRecord]:
 
 
 def _finish_comparison(folder: Path, config: CompareConfig) -> list[RunRecord]:
-    from fedfomo.display import comparison_table
     from fedfomo.experiment import prepare, runs_of, start_run
 
     records: list[RunRecord] = []
@@ -221,17 +239,22 @@ def _finish_comparison(folder: Path, config: CompareConfig) -> list[RunRecord]:
             place.mkdir(exist_ok=True)
             start_run(planned, place, prepared[planned.seed])
         records.append(_play(place, folder, planned, prepared[planned.seed]))
-    console.print(comparison_table(records))
+    _show_table(records)
     console.print(f"runs are kept in {folder}", soft_wrap=True)
     return records
 
 
 def _finish_run(folder: Path, config: RunConfig, prepared: Prepared) -> None:
-    from fedfomo.display import comparison_table
-
     _introduce(config.setting, prepared, first=True)
-    console.print(comparison_table([_play(folder, folder, config, prepared)]))
+    _show_table([_play(folder, folder, config, prepared)])
     console.print(f"everything about this run is in {folder}", soft_wrap=True)
+
+
+def _show_table(records: list[RunRecord]) -> None:
+    from fedfomo.display import LEGEND, comparison_table
+
+    console.print(comparison_table(records))
+    console.print(LEGEND, style="dim")
 
 
 def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -> RunRecord:

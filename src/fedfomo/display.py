@@ -18,6 +18,10 @@ from fedfomo.model import Score
 
 # Light on dark: the more a giver helps a receiver, the brighter the cell.
 SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
+LEGEND = """\
+updated: after the last federated update; trained: after the last local training
+p10: 10th percentile of clients; > Local: share of clients that beat training alone
+↓ to clients, ↑ to the server, over the whole run"""
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
 
@@ -75,13 +79,7 @@ class ProgressBar:
 def comparison_table(records: Sequence[RunRecord]) -> Table:
     """Show methods as rows; figures are means over seeds of means over clients."""
     title = "Test accuracy in %: mean over clients ± over seeds"
-    caption = (
-        "updated: after the last federated update; trained: after the last local training\n"
-        "p10: 10th percentile of clients; > Local: share of clients that beat training alone\n"
-        "↓ to clients, ↑ to the server, over the whole run"
-    )
-    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, show_edge=False, padding=0)
-    table.title_justify = table.caption_justify = "left"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
     table.add_column("method", no_wrap=True)
     for heading in ("updated", "trained", "worst", "p10", "> Local", "models ↓ ↑", "MB ↓ ↑"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -147,6 +145,16 @@ def recovery_sentence(record: RunRecord) -> str:
     if found < 0.2:
         verdict = "did not find the groups"
     return f"Seed {record.seed}: FedFomo {verdict}, adjusted Rand index {found:.2f}."
+
+
+def verdict(records: Sequence[RunRecord]) -> str:
+    """Say what FedFomo gained over the others, on average over seeds and clients."""
+    means: dict[str, list[float]] = {}
+    for record in records:
+        means.setdefault(record.method, []).append(100 * record.summary().mean)
+    ours = fmean(means["fedfomo"])
+    gains = [f"{ours - fmean(values):+.1f} against {method}" for method, values in means.items() if method != "fedfomo"]
+    return f"FedFomo ends at {ours:.1f} %: {', '.join(gains)}."
 
 
 def duration(seconds: float) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
-from fedfomo.data.readers import read_folder
+from fedfomo.data.readers import load_data
 from fedfomo.data.scenarios import Scenario, build_scenario
-from fedfomo.data.sets import DataSet, load_digits
+from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
@@ -71,7 +71,7 @@ class RunRecord:
 
 def prepare(setting: Setting, seed: int) -> Prepared:
     """Load the data, spread it over clients, and draw the common initial model."""
-    data = _load_data(setting)
+    data = load_data(setting.dataset, setting.data)
     scenario = build_scenario(setting.scenario, data, seed)
     shape = tuple(data.train.inputs.shape[1:])
     network = setting.network
@@ -109,7 +109,7 @@ def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell)
     if finished.exists():
         return read_record(folder)
     algorithm = make_algorithm(config.method, options_of(config.options))
-    home = RunHome(folder, _digest(config, prepared.data), tell)
+    home = RunHome(folder, _digest(config, prepared), tell)
     started = time.monotonic()
     try:
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher)
@@ -164,18 +164,11 @@ def _score(content: dict[str, Any]) -> Score:
     return Score(loss, accuracy, content["num_examples"])
 
 
-def _load_data(setting: Setting) -> DataSet:
-    if setting.dataset == "digits":
-        return load_digits()
-    if setting.data is None:
-        raise InputError(f"where is '{setting.dataset}'? Give its folder with --data; only digits ships with fedfomo")
-    return read_folder(setting.data, setting.dataset)
-
-
 def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:
-    groups = prepared.scenario.partition.groups
+    groups, targets = prepared.scenario.partition.groups, prepared.scenario.partition.targets
     found = None
-    if result.affinity is not None and groups is not None:
+    # With targets of others, affinity follows what a client aims at, and clients that value each other need not exist.
+    if result.affinity is not None and groups is not None and targets == tuple(range(len(targets))):
         found = group_by_affinity(result.affinity, len(set(groups)))
     return RunRecord(
         method=config.method,
@@ -210,9 +203,13 @@ def _environment(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _digest(config: RunConfig, data: DataSet) -> str:
-    """Hash whatever decides a run's result, so that a checkpoint is never continued under other settings."""
+def _digest(config: RunConfig, prepared: Prepared) -> str:
+    """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
     del settings["out"], settings["setting"]["workers"], settings["setting"]["data"]
     versions = [version(name) for name in ("fedfomo", "torch")]
-    return hashlib.sha256(repr((settings, versions, data.fingerprint)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
+    for client in prepared.scenario.partition.clients:
+        for indices in (client.train, client.validation, client.test):
+            digest.update(repr(indices.tolist()).encode())
+    return digest.hexdigest()

@@ -94,7 +94,7 @@ def test_damaged_files_are_named(shipped: Path) -> None:
         (np.array([None] * 160), np.zeros(40, dtype=np.uint8)),  # a pickle
     ):
         np.savez(file, train_2=train, test_2=test, **correct)
-        with pytest.raises(InputError, match="made-up.npz is not a whole file of groups"):
+        with pytest.raises(InputError, match=r"made-up.npz is not a whole file of groups"):
             find_groups(data, 2)
 
 
@@ -183,7 +183,7 @@ def test_classes_as_groups_give_every_client_one_class() -> None:
     for number, client in enumerate(scenario.clients):
         assert {*client.train.labels.tolist(), *client.test.labels.tolist()} == {number}
     assert scenario.emd_official == pytest.approx(2.7)
-    with pytest.raises(InputError, match="5 groups of 'made-up', .* give 10 distributions"):
+    with pytest.raises(InputError, match=r"5 groups of 'made-up', .* give 10 distributions"):
         build_scenario(replace(config, distributions=5), data, seed=0)
 
 

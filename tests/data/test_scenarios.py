@@ -12,6 +12,7 @@ from fedfomo.data.partitions import shuffle_targets
 from fedfomo.data.scenarios import Scenario, build_scenario
 from fedfomo.data.sets import DataSet, load_digits
 from fedfomo.errors import InputError
+from fedfomo.examples import Examples
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,17 @@ def test_representation_decides_the_groups(digits: DataSet) -> None:
     assert network.emd_l1 > pixels.emd_l1, "groups found in activations follow the classes"
 
 
+@pytest.mark.parametrize(("num_classes", "per_client"), [(2, 1), (10, 2), (100, 20)])
+def test_a_client_holds_a_fifth_of_the_classes_unless_told(num_classes: int, per_client: int) -> None:
+    examples = Examples(torch.zeros(4000, 1), torch.arange(4000) % num_classes)
+    data = DataSet("many classes", examples, examples, num_classes, "")
+    for client in build_scenario(ScenarioConfig(scenario="pathological"), data, seed=0).clients:
+        assert len(client.train.labels.unique()) == per_client
+        assert torch.equal(client.train.labels.unique(), client.test.labels.unique())
+    for client in build_scenario(ScenarioConfig(scenario="pathological", classes_per_client=1), data, seed=0).clients:
+        assert len(client.train.labels.unique()) == 1
+
+
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_more_clients_than_examples_are_named(name: str, digits: DataSet) -> None:
     few = DataSet("few", digits.train.take(torch.arange(30)), digits.test.take(torch.arange(20)), 10, "")
@@ -115,6 +127,10 @@ def test_nothing_to_train_on_is_refused(digits: DataSet) -> None:
         ({"clients": "15"}, "clients is '15'"),
         ({"distributions": 0}, "distributions is 0"),
         ({"classes_per_client": -1}, "classes_per_client is -1"),
+        ({"classes_per_client": 0}, "classes_per_client is 0"),
+        ({"share_fraction": -0.05}, "share_fraction is -0.05"),
+        ({"share_fraction": 5}, "share_fraction is 5"),
+        ({"share_fraction": "all"}, "share_fraction is 'all'"),
         ({"alpha": float("nan")}, "alpha is nan"),
         ({"alpha": 0}, "alpha is 0"),
         ({"alpha": float("inf")}, "alpha is inf"),

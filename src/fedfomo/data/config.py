@@ -16,8 +16,10 @@ SCENARIOS: dict[str, str] = {
 }
 
 REPRESENTATIONS: dict[str, str] = {
+    "auto": "groups that ship with the library or were built for the data set; for a small set without, pixels",
     "pixels": "the inputs as they are, enough for small images",
     "network": "hidden activations of a network trained on the labels, as in the paper",
+    "classes": "the labels themselves: every class is a group, as many groups as classes",
 }
 
 
@@ -31,16 +33,19 @@ class ScenarioConfig:
     """Number of clients (K)."""
     distributions: int = 5
     """Number of hidden groups (D); latent and ood only."""
-    classes_per_client: int = 2
-    """Number of classes that a client holds; pathological only."""
+    classes_per_client: int | None = None
+    """Number of classes that a client holds, by default a fifth of all (2 of 10, 20 of 100); pathological only."""
     alpha: float = 0.1
     """Concentration: small for few classes a client, large for nearly equal clients; dirichlet only."""
-    representation: str = "pixels"
-    """What groups are found in: pixels or network (a trained network's activations); latent and ood only."""
+    representation: str = "auto"
+    """What groups are found in: auto (those made beforehand, or pixels for a small set), pixels, network (a small
+    network's activations), or classes (each class is a group); latent and ood only."""
     shuffle_targets: bool = False
     """Give every client the validation and test data of a client drawn at random, in any scenario."""
     validation_fraction: float = 0.2
     """Share of a client's training data on which it judges models instead of training."""
+    share_fraction: float = 0.0
+    """Share of its training data that every client gives to a pool on which all clients train, in any scenario."""
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
@@ -49,11 +54,14 @@ class ScenarioConfig:
             raise unknown("representation", str(self.representation), REPRESENTATIONS)
         _require_count("clients", self.clients)
         _require_count("distributions", self.distributions)
-        _require_count("classes_per_client", self.classes_per_client)
+        if self.classes_per_client is not None:
+            _require_count("classes_per_client", self.classes_per_client)
         if not (_is_finite(self.alpha) and self.alpha > 0):
             raise InputError(f"alpha is {self.alpha!r}: give a finite number above 0")
         if not (_is_finite(self.validation_fraction) and 0 < self.validation_fraction < 1):
             raise InputError(f"validation_fraction is {self.validation_fraction!r}: give one between 0 and 1")
+        if not (_is_finite(self.share_fraction) and 0 <= self.share_fraction <= 1):
+            raise InputError(f"share_fraction is {self.share_fraction!r}: give one from 0 to 1")
         if self.shuffle_targets not in (True, False):
             raise InputError(f"shuffle_targets is {self.shuffle_targets!r}: give true or false")
 

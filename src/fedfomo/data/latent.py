@@ -30,27 +30,37 @@ def latent_groups(
     seed: int = 0,
 ) -> tuple[Groups, Groups]:
     """Return the group of every training and every test example; group 0 is the largest."""
-    from sklearn.cluster import KMeans
-    from sklearn.decomposition import PCA
-    from threadpoolctl import threadpool_limits
-
     points = np.concatenate([train_representation, test_representation])
-    if not 1 <= num_groups <= len(points):
-        raise InputError(f"{num_groups} groups of {len(points)} examples: give 1 to {len(points)} groups")
+    groups = find_clusters(principal_components(points, num_components), num_groups, seed)
+    return groups[: len(train_representation)], groups[len(train_representation) :]
+
+
+def principal_components(points: Representation, num_components: int = 256) -> Representation:
+    """Reduce every point to its coordinates along the directions in which points differ most."""
+    from sklearn.decomposition import PCA
+
+    if not len(points):
+        return points
     if not np.isfinite(points).all():
         raise InputError("the representation holds values that are not finite: check the inputs")
-    random_state = int(numpy_stream(seed, "k-means").integers(2**31))
-    # Sums depend on how threads share them, and one flipped bit can move an example to another group.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # too few distinct points: refused below, in words
+    with _one_thread_for_sums():
         solver = "covariance_eigh" if points.shape[0] >= points.shape[1] else "full"
-        pca = PCA(min(num_components, *points.shape), svd_solver=solver)
+        return PCA(min(num_components, *points.shape), svd_solver=solver).fit_transform(points)
+
+
+def find_clusters(points: Representation, num_groups: int, seed: int = 0) -> Groups:
+    """Return the group of every point, by K-Means; group 0 is the largest."""
+    from sklearn.cluster import KMeans
+
+    if not 1 <= num_groups <= len(points):
+        raise InputError(f"{num_groups} groups of {len(points)} examples: give 1 to {len(points)} groups")
+    random_state = int(numpy_stream(seed, "k-means").integers(2**31))
+    with _one_thread_for_sums():
         means = KMeans(num_groups, n_init=5, max_iter=100, random_state=random_state)  # pyright: ignore[reportArgumentType]
-        found = np.asarray(means.fit_predict(pca.fit_transform(points)), dtype=np.int64)
-    groups = _largest_first(found)
+        groups = _largest_first(np.asarray(means.fit_predict(points), dtype=np.int64))
     if groups.max() + 1 < num_groups:
         raise InputError(f"only {groups.max() + 1} of {num_groups} groups differ: give that many at most")
-    return groups[: len(train_representation)], groups[len(train_representation) :]
+    return groups
 
 
 def pixel_representation(data: DataSet) -> tuple[Representation, Representation]:
@@ -91,6 +101,16 @@ def _largest_first(groups: Groups) -> Groups:
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((first_members, -sizes))] = np.arange(len(sizes))
     return rank[numbers]
+
+
+@contextmanager
+def _one_thread_for_sums() -> Generator[None, None, None]:
+    # Sums depend on how threads share them, and one flipped bit can move an example to another group.
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # too few distinct points: refused afterwards, in words
+        yield
 
 
 @contextmanager

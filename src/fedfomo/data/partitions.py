@@ -1,14 +1,15 @@
 """Ways to spread examples over clients: pure functions from labels and a seed to indices.
 
 Every function deals each example to at most one client, keeps the set's own training and test parts apart,
-and splits each client's training examples once into what it trains on and what it validates on.
+and splits each client's training examples once into what it trains on and what it validates on. Only `share` lets
+several clients train on an example, and nobody ever validates on what anybody trains on.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ class Partition:
     clients: tuple[ClientIndices, ...]
     groups: tuple[int, ...] | None  # the distribution behind each client's training examples
     targets: tuple[int, ...]  # whose (validation, test) pair each client holds
+    pool: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # what all clients train on
 
     @property
     def share_out_of_distribution(self) -> float:
@@ -155,6 +157,25 @@ def shuffle_targets(partition: Partition, seed: int) -> Partition:
     return replace(partition, clients=clients, targets=tuple(partition.targets[other] for other in order))
 
 
+def share(partition: Partition, train_labels: Indices, fraction: float, seed: int) -> Partition:
+    """Let every client give a share of its training examples to a pool on which all clients train.
+
+    This is the data sharing of Zhao et al. (2018) in the form that FedFomo is compared with: the pool comes from the
+    clients themselves. What clients validate and test on is left alone.
+    """
+    if not 0 <= fraction <= 1:
+        raise InputError(f"share fraction is {fraction}: give a number from 0 to 1")
+    rng = numpy_stream(seed, "sharing")
+    given = [_draw_stratified(own.train, train_labels[own.train], fraction, rng) for own in partition.clients]
+    pool = np.concatenate(given)
+    givers = np.arange(len(given)).repeat([len(gift) for gift in given])
+    clients = tuple(
+        replace(own, train=np.sort(np.concatenate([own.train, pool[givers != number]])))
+        for number, own in enumerate(partition.clients)
+    )
+    return replace(partition, clients=clients, pool=np.sort(pool))
+
+
 def training_size(num_examples: int, validation_fraction: float) -> int:
     """Return how many of a client's examples it trains on; with two or more, both splits get at least one."""
     if not 0 < validation_fraction < 1:
@@ -179,6 +200,15 @@ def _deal(owners: Indices, examples: Indices, clients: Indices, rng: np.random.G
     """Deal examples at random, if anybody is there to take them; shares differ by one at most."""
     if len(clients):
         owners[rng.permutation(examples)] = np.resize(clients, len(examples))
+
+
+def _draw_stratified(examples: Indices, labels: Indices, fraction: float, rng: np.random.Generator) -> Indices:
+    """Draw a share of the examples; of every label it is that share too, rounded up or down."""
+    order = np.lexsort((rng.random(len(examples)), labels))
+    # Along the examples in order of their labels, take one whenever the share that is due passes a whole number.
+    # The random start makes the expected number exact, also where the share of a client is less than one example.
+    due = np.floor(fraction * np.arange(len(examples) + 1) + rng.random())
+    return examples[order[np.diff(due) > 0]]
 
 
 def _apportion(proportions: npt.NDArray[np.float64] | Indices, total: int) -> Indices:

@@ -12,7 +12,7 @@ import torch
 
 from fedfomo.data.cache import cache_folder, cached
 from fedfomo.data.formats import IMAGE_SUFFIXES, Part, decode_cifar, decode_idx, decode_images, decode_npz
-from fedfomo.data.sets import DataSet, fingerprint
+from fedfomo.data.sets import DataSet, fingerprint, load_digits
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 
@@ -57,6 +57,15 @@ class _Source:
     name: str
     files: tuple[Path, ...]
     decode: Callable[[], tuple[Part, Part]]
+
+
+def load_data(name: str, folder: Path | None) -> DataSet:
+    """Load the set that ships with the library by its name, any other from its folder."""
+    if name == "digits":
+        return load_digits()
+    if folder is None:
+        raise InputError(f"where is '{name}'? Give its folder with --data; only digits ships with fedfomo")
+    return read_folder(folder, name)
 
 
 def read_folder(folder: Path | str, name: str | None = None, cache: Path | None = None) -> DataSet:
