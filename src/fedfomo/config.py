@@ -107,16 +107,21 @@ def read_toml(path: Path, kind: type[C]) -> C:
 
 def read_table(path: Path, kind: type) -> dict[str, Any]:
     """Read a configuration file's values as they stand."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"there is no configuration file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from None
+    content = load_toml(path)
     for key in content:
         if key not in _keys(kind):
             raise unknown(f"key in {path}:", key, _keys(kind))
     return content
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, whatever is in it."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"there is no configuration file {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
 def build(kind: type[C], table: dict[str, Any], path: Path = Path("flags")) -> C:

@@ -1,20 +1,15 @@
-"""What a person sees in the terminal: progress, tables, and who helps whom."""
+"""Results: methods side by side, and who helps whom."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, pstdev
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from fedfomo.experiment import RunRecord
-from fedfomo.federation import ClientId
-from fedfomo.model import Score
 
 # Light on dark: the more a giver helps a receiver, the brighter the cell.
 SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
@@ -23,57 +18,6 @@ updated: after the last federated update; trained: after the last local training
 p10: 10th percentile of clients; > Local: share of clients that beat training alone
 ↓ to clients, ↑ to the server, over the whole run"""
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
-
-
-class ProgressBar:
-    """Follows one run: a bar in a terminal, a line every now and then elsewhere."""
-
-    def __init__(self, console: Console, title: str, rounds: int, cohort: int, clients: int) -> None:
-        self._console = console
-        self._title = title
-        self._rounds = rounds
-        self._cohort = cohort
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("client rounds  {task.fields[accuracy]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        # The last federated update visits every client once more.
-        self._task = self._progress.add_task(title, total=rounds * cohort + clients, accuracy="")
-
-    def __enter__(self) -> ProgressBar:
-        if self._console.is_terminal:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._progress.stop()
-
-    def start(self, rounds_done: int) -> None:
-        """Skip what a checkpoint had already."""
-        if rounds_done:
-            self._console.print(f"{self._title}: going on after round {rounds_done} of {self._rounds}")
-        self._progress.update(self._task, completed=rounds_done * self._cohort)
-
-    def client_done(self, round: int, client: ClientId) -> None:
-        """Advance."""
-        self._progress.advance(self._task)
-
-    def round_done(
-        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
-    ) -> None:
-        """Show the accuracy of the clients that took part."""
-        if not after_update:
-            return
-        accuracy = f"accuracy {_mean(after_update):.3f} → {_mean(after_training):.3f} trained"
-        self._progress.update(self._task, accuracy=accuracy)
-        if not self._console.is_terminal and (round + 1) % max(1, self._rounds // 4) == 0:
-            self._console.print(f"{self._title}: round {round + 1}/{self._rounds}, {accuracy}")
 
 
 def comparison_table(records: Sequence[RunRecord]) -> Table:
@@ -155,20 +99,6 @@ def verdict(records: Sequence[RunRecord]) -> str:
     ours = fmean(means["fedfomo"])
     gains = [f"{ours - fmean(values):+.1f} against {method}" for method, values in means.items() if method != "fedfomo"]
     return f"FedFomo ends at {ours:.1f} %: {', '.join(gains)}."
-
-
-def duration(seconds: float) -> str:
-    """Say a length of time as people do."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def _mean(scores: Mapping[ClientId, Score]) -> float:
-    known = [score.accuracy for score in scores.values() if math.isfinite(score.accuracy)]
-    return fmean(known) if known else math.nan
 
 
 def _spread(means: Sequence[float]) -> str:

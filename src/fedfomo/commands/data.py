@@ -7,16 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.data.config import SCENARIOS, ScenarioConfig
 from fedfomo.errors import require, unknown
 
-C = TypeVar("C")
-console = Console(highlight=False)
 MOST_WARNINGS = 10
 
 
@@ -101,7 +99,7 @@ def data(arguments: list[str]) -> None:
 
 def list_scenarios(arguments: list[str]) -> None:
     """List the ways to spread data over clients; what happens without any word."""
-    _parse("scenarios list", ListConfig, arguments)
+    parse("scenarios list", ListConfig, arguments)
     for name, description in SCENARIOS.items():
         console.print(f"[bold]{name:<14}[/bold]{description}")
     console.print("\nAny of them with --shuffle-targets: clients are judged on data that they do not train on;")
@@ -111,18 +109,18 @@ def list_scenarios(arguments: list[str]) -> None:
 
 def show(arguments: list[str]) -> None:
     """Show what every client of a scenario would hold."""
-    config = _parse("scenarios show", ShowConfig, arguments)
+    config = parse("scenarios show", ShowConfig, arguments)
     _require_file(config.json)
     from fedfomo.data.card import make_card
     from fedfomo.data.readers import load_data
-    from fedfomo.display_card import draw_card
+    from fedfomo.display.card import draw_card
 
     card = make_card(config.scenario, load_data(config.dataset, config.data), config.seed)
     console.print(draw_card(card, console.width))
     for warning in card.warnings[:MOST_WARNINGS]:
-        console.print(f"[yellow]note:[/yellow] {warning}", soft_wrap=True)
+        warn(warning)
     if len(card.warnings) > MOST_WARNINGS:
-        console.print(f"[yellow]note:[/yellow] and {len(card.warnings) - MOST_WARNINGS:,} notes of this kind")
+        warn(f"and {len(card.warnings) - MOST_WARNINGS:,} notes of this kind")
     if config.json is not None:
         config.json.parent.mkdir(parents=True, exist_ok=True)
         config.json.write_text(json.dumps(card.to_json(), indent=1) + "\n")
@@ -131,13 +129,13 @@ def show(arguments: list[str]) -> None:
 
 def build(arguments: list[str]) -> None:
     """Train VGG-11 on a data set and group its images by what the network sees in them."""
-    config = _parse("latent build", BuildConfig, arguments)
+    config = parse("latent build", BuildConfig, arguments)
     _require_file(config.out)
     from fedfomo.data.assignments import build_groups, own_file, write_groups
     from fedfomo.data.cache import cache_folder
     from fedfomo.data.embedding import schedule_for
     from fedfomo.data.readers import read_folder
-    from fedfomo.display_progress import TrainingBar
+    from fedfomo.display.progress import TrainingBar
 
     images = read_folder(config.data, config.dataset)
     work = config.work or cache_folder() / "embeddings" / images.fingerprint[:16]
@@ -155,7 +153,7 @@ def build(arguments: list[str]) -> None:
 
 def table(arguments: list[str]) -> None:
     """Print the label distances of latent distributions beside the paper's, as Markdown."""
-    config = _parse("latent table", TableConfig, arguments)
+    config = parse("latent table", TableConfig, arguments)
     from fedfomo.data.card import distance_table
     from fedfomo.data.readers import load_data
 
@@ -164,9 +162,9 @@ def table(arguments: list[str]) -> None:
 
 def get(arguments: list[str]) -> None:
     """Download a public data set."""
-    config = _parse("data get", GetConfig, arguments)
+    config = parse("data get", GetConfig, arguments)
     from fedfomo.data.download import download
-    from fedfomo.display_progress import DownloadBars
+    from fedfomo.display.progress import DownloadBars
 
     with DownloadBars(console) as bars:
         download(config.name, config.folder, bars.report)
@@ -184,11 +182,6 @@ def _choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], argu
     if name not in verbs:
         raise unknown(f"word after '{command}':", name, verbs)
     verbs[name](rest)
-
-
-def _parse(command: str, kind: type[C], arguments: list[str]) -> C:
-    marked: Any = tyro.conf.OmitArgPrefixes[kind]
-    return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}")
 
 
 def _require_file(path: Path | None) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from fedfomo.data.card import Card, make_card
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.data.sets import DataSet
-from fedfomo.display_card import bars, draw_card, labels_a_bar
+from fedfomo.display.card import bars, draw_card, labels_a_bar
 from fedfomo.examples import Examples
 
 

@@ -1,0 +1,43 @@
+"""What all commands share: reading arguments, and the terminal."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import tyro
+from rich.console import Console
+
+from fedfomo.config import CompareConfig, RunConfig, build, read_table
+
+C = TypeVar("C")
+console = Console(highlight=False)
+
+
+def parse(command: str, kind: type[C], arguments: list[str]) -> C:
+    """Read flags over the values of a TOML file, if one comes first, over the defaults for the data set."""
+    marked: Any = tyro.conf.OmitArgPrefixes[kind]
+    if kind not in (RunConfig, CompareConfig):
+        return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}")
+    table: dict[str, Any] = {}
+    path = Path("flags")
+    if arguments and not arguments[0].startswith("-"):
+        path, arguments = Path(arguments[0]), arguments[1:]
+        table = read_table(path, kind)
+    for flag, value in pairwise(arguments):
+        if flag == "--dataset":
+            table["dataset"] = value
+    return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
+
+
+def warn(message: str) -> None:
+    """Tell what is odd but stops nothing."""
+    console.print(f"[yellow]note:[/yellow] {message}", soft_wrap=True)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End with one line."""
+    Console(stderr=True, highlight=False).print(f"fedfomo: {message}", soft_wrap=True, markup=False)
+    sys.exit(code)
