@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from fedfomo.commands.terminal import parse
-from fedfomo.config import CompareConfig, RunConfig, read_toml
+from fedfomo.config import CompareConfig, RunConfig, load_toml, read_toml
 from fedfomo.errors import InputError
 
 
@@ -66,11 +65,10 @@ def resume(arguments: list[str]) -> None:
         raise InputError(f"{config.folder} is not the folder of a run: it has no config.toml")
     from fedfomo.commands.playing import finish_comparison, finish_run
 
-    if "methods" in tomllib.loads(path.read_text()):
+    if "methods" in load_toml(path):
         comparison = read_toml(path, CompareConfig)
-        finish_comparison(
-            config.folder, replace(comparison, setting=replace(comparison.setting, workers=config.workers))
-        )
+        setting = replace(comparison.setting, workers=config.workers)
+        finish_comparison(config.folder, replace(comparison, setting=setting))
     else:
-        settings = read_toml(path, RunConfig)
-        finish_run(config.folder, replace(settings, setting=replace(settings.setting, workers=config.workers)))
+        single = read_toml(path, RunConfig)
+        finish_run(config.folder, replace(single, setting=replace(single.setting, workers=config.workers)))

@@ -15,7 +15,7 @@ from fedfomo.experiment import RunRecord
 SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
 LEGEND = """\
 updated: after the last federated update; trained: after the last local training
-p10: 10th percentile of clients; > Local: share of clients that beat training alone
+p10: 10th percentile of clients; > Local: share of clients better than alone
 ↓ to clients, ↑ to the server, over the whole run"""
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
