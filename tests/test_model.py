@@ -1,5 +1,6 @@
 """Loss, gradient and accuracy as functions of θ."""
 
+import copy
 import math
 
 import pytest
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 
 from fedfomo import model as model_module
 from fedfomo.examples import Examples
-from fedfomo.model import Model, Score, accuracy
+from fedfomo.model import Model, Score, accuracy, works_channels_last
 from fedfomo.randomness import stream
+from fedfomo.training import Sgd
 from worlds import Scalar, initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 
@@ -225,3 +227,41 @@ def test_a_parameter_that_the_loss_does_not_use_has_a_gradient_of_zero() -> None
 
     model = scalar_model(HalfUsed())
     assert model.gradient(point(3, 1, 1), targets(1)).tolist() == [4.0, 0.0, 0.0]
+
+
+class _Viewing(nn.Module):
+    """A network that relies on the order of its feature maps in memory, as many do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 3, 3)
+        self.head = nn.Linear(3 * 4, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.convolution(images)
+        return self.head(features.view(len(features), -1))
+
+
+def test_only_convolutions_that_do_not_mind_run_with_channels_last() -> None:
+    images = torch.randn(5, 2, 4, 4)
+    convolutions = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
+    assert works_channels_last(convolutions, images)
+    assert not works_channels_last(_Viewing(), images)
+    assert not works_channels_last(nn.Sequential(nn.Flatten(), nn.Linear(32, 2)), images)
+    assert not works_channels_last(convolutions, torch.randn(5, 32))
+    assert convolutions[0].weight.is_contiguous()  # the trial was on a copy
+
+
+def test_channels_last_changes_the_order_in_memory_and_not_the_model() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2))
+    examples = Examples(torch.randn(30, 2, 4, 4), torch.arange(30) % 2)
+    usual = Model(copy.deepcopy(module))
+    last = Model(copy.deepcopy(module), channels_last=True)
+    assert last.state_dict(last.read()).keys() == usual.state_dict(usual.read()).keys()
+    for model in (usual, last):
+        trained = Sgd(epochs=2, batch_size=7).train(model, model.read(), examples, 0, stream(0))
+        fresh = copy.deepcopy(module)
+        fresh.load_state_dict(model.state_dict(trained))
+        torch.testing.assert_close(Model(fresh).loss(Model(fresh).read(), examples), model.loss(trained, examples))
+    ours, theirs = (m.gradient(m.read(), examples) for m in (usual, last))
+    torch.testing.assert_close(ours.norm(), theirs.norm())

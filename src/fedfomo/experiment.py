@@ -23,7 +23,7 @@ from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
-from fedfomo.model import Model, Score
+from fedfomo.model import Model, Score, works_channels_last
 from fedfomo.networks import NETWORKS
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
@@ -80,7 +80,8 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     if network not in NETWORKS:
         raise unknown("network", network, NETWORKS)
     with layers_draw_from(stream(seed, "initial model")):
-        model = Model(NETWORKS[network](shape, data.num_classes))
+        module = NETWORKS[network](shape, data.num_classes)
+    model = Model(module, channels_last=works_channels_last(module, data.train.inputs))
     problem = Problem(model, model.read(), scenario.clients, setting.training, seed)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers)

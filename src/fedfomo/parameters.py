@@ -37,9 +37,10 @@ class Layout:
     slots: tuple[Slot, ...]
     num_trainable: int
     size: int
+    channels_last: bool = False  # how the weights of 2-D convolutions lie within their slots
 
     @classmethod
-    def of(cls, module: nn.Module) -> Layout:
+    def of(cls, module: nn.Module, channels_last: bool = False) -> Layout:
         """Lay out a module: trainable parameters first, then frozen ones and float buffers."""
         named = [*module.named_parameters(), *module.named_buffers()]
         floats = [(name, tensor) for name, tensor in named if not _is_integer(tensor)]
@@ -55,11 +56,22 @@ class Layout:
         for name, tensor in trainable + others:
             slots.append(Slot(name, tensor.shape, start))
             start = slots[-1].stop
-        return cls(tuple(slots), sum(tensor.numel() for _, tensor in trainable), start)
+        return cls(tuple(slots), sum(tensor.numel() for _, tensor in trainable), start, channels_last)
 
     def views(self, theta: Tensor) -> dict[str, Tensor]:
         """Name the pieces of θ; the pieces share its memory."""
-        return {slot.name: theta[slot.start : slot.stop].view(slot.shape) for slot in self.slots}
+        return {slot.name: self._view(theta, slot) for slot in self.slots}
+
+    def trainable_views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Name the pieces of a vector that has the trainable coordinates only, such as a gradient."""
+        return {slot.name: self._view(vector, slot) for slot in self.slots if slot.start < self.num_trainable}
+
+    def _view(self, vector: Tensor, slot: Slot) -> Tensor:
+        piece = vector[slot.start : slot.stop]
+        if self.channels_last and len(slot.shape) == 4:
+            out, channels, height, width = slot.shape
+            return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
+        return piece.view(slot.shape)
 
     def flatten(self, module: nn.Module) -> Tensor:
         """Copy a module's tensors into a new θ."""

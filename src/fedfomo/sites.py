@@ -18,7 +18,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData, Examples, as_examples
 from fedfomo.federation import Traffic
-from fedfomo.model import Loss, Metric, Model, Score, accuracy
+from fedfomo.model import Loss, Metric, Model, Score, accuracy, works_channels_last
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem, contributes
 from fedfomo.simulation.run import Plan, RunResult, Watcher, simulate
@@ -113,7 +113,8 @@ def federate(
     names = tuple(sites)
     data = [_client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
     with layers_draw_from(stream(seed, "initial model")):
-        model = Model(make_model(), loss, metric)
+        module = make_model()
+    model = Model(module, loss, metric, works_channels_last(module, _some_inputs(data)))
     problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
     plan = Plan(rounds, participation, rounds, (os.cpu_count() or 1) if workers is None else workers)
     result = simulate(problem, make_algorithm(method, options), plan, watcher=watcher)
@@ -143,6 +144,10 @@ def _client_data(name: str, site: Site, validation_fraction: float, seed: int) -
     order = torch.randperm(len(target), generator=stream(seed, "target division", name))
     cut = round(validation_fraction * len(target))
     return ClientData(train, target.take(order[:cut]), target.take(order[cut:]))
+
+
+def _some_inputs(data: list[ClientData]) -> Tensor:
+    return max((part.inputs for own in data for part in (own.train, own.validation)), key=len)
 
 
 def _module(make_model: Callable[[], nn.Module], model: Model, result: RunResult, client: int) -> nn.Module:

@@ -1,0 +1,85 @@
+"""Measuring: everything is a ratio of things timed side by side in one run."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import platform
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from fedfomo.model import Score
+
+RESULTS = Path(__file__).parent.parent / "results" / "benchmarks"
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Time one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _multiply(size: int, repetitions: int, barrier: Barrier, answer: Connection) -> None:
+    torch.set_num_threads(1)
+    matrix = torch.randn(size, size)
+    matrix @ matrix
+    barrier.wait()
+    took = min(seconds(lambda: matrix @ matrix) for _ in range(repetitions))
+    answer.send_bytes(str(2 * size**3 / took).encode())
+
+
+def gemm_peak(processes: int, size: int = 1024, repetitions: int = 30) -> float:
+    """Return the floating-point operations a second that matrix products reach in that many processes at once."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(processes)
+    answers: list[Connection] = []
+    for _ in range(processes):
+        ours, theirs = context.Pipe()
+        context.Process(target=_multiply, args=(size, repetitions, barrier, theirs)).start()
+        answers.append(ours)
+    return sum(float(answer.recv_bytes()) for answer in answers)
+
+
+class RoundTimer:
+    """A watcher that notes when rounds end."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+
+    def start(self, rounds_done: int) -> None:
+        """Note the beginning."""
+        self._ends.append(time.perf_counter())
+
+    def client_done(self, round: int, client: int) -> None:
+        """Ignore."""
+
+    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+        """Note the end of a round."""
+        self._ends.append(time.perf_counter())
+
+    def rounds(self) -> list[float]:
+        """Return how long each round took."""
+        return [after - before for before, after in zip(self._ends, self._ends[1:], strict=False)]
+
+
+def report(name: str, figures: dict[str, Any]) -> None:
+    """Print figures and keep them as JSON."""
+    print(f"\n{name}")  # noqa: T201
+    for key, value in figures.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        print(f"  {key:<44}{shown}")  # noqa: T201
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    machine = {"python": platform.python_version(), "torch": torch.__version__, "processor": platform.machine()}
+    content = {"benchmark": name, "command": "make bench", "machine": machine, **figures}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+__all__ = ["RoundTimer", "gemm_peak", "median", "report", "seconds"]
