@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test check bench format clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedfomo demo
@@ -15,6 +15,9 @@ check: $(VENV)/ready
 	$(BIN)/ruff check
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+
+bench: $(VENV)/ready
+	$(BIN)/python benchmarks/paper_workload.py
 
 format: $(VENV)/ready
 	$(BIN)/ruff format

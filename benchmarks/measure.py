@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -80,6 +79,3 @@ def report(name: str, figures: dict[str, Any]) -> None:
     machine = {"python": platform.python_version(), "torch": torch.__version__, "processor": platform.machine()}
     content = {"benchmark": name, "command": "make bench", "machine": machine, **figures}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
-
-
-__all__ = ["RoundTimer", "gemm_peak", "median", "report", "seconds"]

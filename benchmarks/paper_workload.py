@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from statistics import median
 
 import torch
-from measure import RoundTimer, gemm_peak, median, report, seconds
+from measure import RoundTimer, gemm_peak, report, seconds
 from reference import ReferenceLoop
 
 from fedfomo.algorithms.fedfomo import FedFomo
@@ -41,12 +43,10 @@ def main(repetitions: int = 5) -> None:
     cores = os.cpu_count() or 1
     data = clients()
     module = small_cnn((3, 32, 32), 10)
-    model = Model(module, channels_last=works_channels_last(module, data[0].train.inputs))
+    model = Model(copy.deepcopy(module), channels_last=works_channels_last(module, data[0].train.inputs))
     problem = Problem(model, model.read(), data, Sgd(epochs=EPOCHS, batch_size=BATCH), seed=0)
     operations = CLIENTS * (EPOCHS * TRAIN * TRAINING + (DOWNLOADS + 2) * VALIDATION * FORWARD + 2 * TEST * FORWARD)
-    loops = {
-        threads: ReferenceLoop(small_cnn((3, 32, 32), 10), data, BATCH, EPOCHS, DOWNLOADS) for threads in (1, cores)
-    }
+    loops = {threads: ReferenceLoop(module, data, BATCH, EPOCHS, DOWNLOADS) for threads in (1, cores)}
     engine: list[float] = []
     peaks: list[float] = []
     reference: dict[int, list[float]] = {threads: [] for threads in loops}

@@ -44,8 +44,9 @@ class ReferenceLoop:
         base = self._score(reference, validation)
         weights: list[float] = []
         for candidate in candidates:
-            gap = sum(((p - q) ** 2).sum() for p, q in zip(candidate.parameters(), reference.parameters(), strict=True))
-            weights.append(max(0.0, (base - self._score(candidate, validation)) / (float(gap) ** 0.5 + 1e-5)))
+            pairs = zip(candidate.parameters(), reference.parameters(), strict=True)
+            distance = sum(float(((p - q) ** 2).sum().detach()) for p, q in pairs) ** 0.5
+            weights.append(max(0.0, (base - self._score(candidate, validation)) / (distance + 1e-5)))
         mixed = copy.deepcopy(reference)
         total = sum(weights) or 1.0
         with torch.no_grad():
