@@ -142,6 +142,8 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["run", "--network", "mpl"], "unknown network 'mpl': did you mean 'mlp'?"),
         (["run", "--dataset", "cifar10"], "where is 'cifar10'?"),
         (["run", "missing.toml"], "there is no configuration file missing.toml"),
+        (["run", "/"], "/ is a folder, not a configuration file"),
+        (["compare", "--seeds", "1", "1"], "a seed is given twice"),
         (["compare", "--methods", "fedfomoo"], "did you mean 'fedfomo'?"),
         (["compare", "--options", "num_downloads=3"], "not of the form method.name=value"),
         (["resume", "nowhere"], "nowhere is not the folder of a run"),
@@ -162,7 +164,8 @@ def test_bad_input_gets_one_clear_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("learning_rat = 0.1", "'learning_rat': did you mean 'learning_rate'?"),
+        ("learning_rat = 0.1", "unknown key 'learning_rat' in settings.toml: did you mean 'learning_rate'?"),
+        ("data = 3", "'data' in settings.toml must be a text in quotes, not 3"),
         ('rounds = "many"', "'rounds' in settings.toml must be a whole number, not 'many'"),
         ("rounds = 2.5", "must be a whole number"),
         ("method = 3", "must be a text in quotes"),
@@ -188,7 +191,7 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "precious").write_text("data")
     line = refusal(capsys, "run", "--out", str(tmp_path), *SMALL)
     assert "exists" in line
-    assert "fedfomo resume" in line
+    assert "fedfomo resume" not in line  # there is no run to resume
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 

@@ -124,9 +124,63 @@ def test_a_site_without_enough_data_receives_and_is_named() -> None:
 
 
 def test_wrong_sites_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="at least one site"):
+    with pytest.raises(InputError, match="at least one"):
         fedfomo.federate(Residual, {})
     with pytest.raises(InputError, match="site 'a': 3 inputs but 2 labels"):
         fedfomo.federate(Residual, {"a": ((torch.zeros(3, 1), torch.zeros(2)), images(1, 4, 0))})
     with pytest.raises(InputError, match="did you mean 'fedfomo'"):
         fedfomo.federate(Residual, {"a": (images(1, 4, 0), images(1, 4, 0))}, method="fedfomoo")
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        (images(1, 4, 0), "each of train and target is a pair"),
+        ((images(1, 4, 0),) * 4, "give .train, target. or .train, validation, test."),
+        (((["a"] * 4, torch.zeros(4)), images(1, 4, 0)), "inputs cannot become a tensor of numbers"),
+        (((*images(1, 4, 0), 3), images(1, 4, 0)), "3 parts where inputs and labels"),
+        (([{"x": 1}], images(1, 4, 0)), "example 0 of the Dataset is a dict, not a pair"),
+        (((torch.randn(4, 7), torch.zeros(4).long()), images(1, 4, 0)), "training data: the model cannot take"),
+        (((images(1, 4, 0)[0], torch.full((4,), 9)), images(1, 4, 0)), "training data: the loss cannot take"),
+        (
+            ((images(1, 4, 0)[0] / 0, torch.zeros(4).long()), images(1, 4, 0)),
+            "training inputs hold values",
+        ),
+    ],
+)
+def test_data_that_cannot_work_are_refused_with_the_sites_name(site: object, words: str) -> None:
+    with pytest.raises(InputError, match=f"site 'leeds'.*{words}"):
+        fedfomo.federate(Residual, {"leeds": site}, rounds=1, workers=0)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", ""])
+def test_names_that_cannot_name_a_file_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="cannot name a file"):
+        fedfomo.federate(Residual, {name: (images(1, 4, 0), images(1, 4, 0))}, rounds=1, workers=0)
+
+
+def test_a_metric_must_speak_of_every_example() -> None:
+    sites = {"a": (images(1, 4, 0), images(1, 4, 0))}
+    with pytest.raises(InputError, match="one figure per example"):
+        fedfomo.federate(Residual, sites, metric=lambda outputs, labels: outputs.mean(), workers=0)
+
+
+def test_a_site_without_validation_data_still_trains_alone() -> None:
+    nothing = (torch.empty(0, 1, 6, 6), torch.empty(0, dtype=torch.int64))
+    sites = {"a": (images(1, 40, 0), nothing, images(1, 40, 1)), "b": (images(1, 40, 2), images(1, 40, 3))}
+    result = fedfomo.federate(Residual, sites, rounds=5, trainer=fedfomo.Sgd(batch_size=10), workers=0)
+    assert result.local_scores["a"].accuracy > 0.9
+    assert set(result.helpers("a")) == {"b"}
+
+
+def test_a_shared_module_is_copied_for_each_site() -> None:
+    module = Residual()
+    sites = {"a": (images(1, 20, 0), images(1, 20, 1)), "b": (images(0, 20, 2), images(0, 20, 3))}
+    result = fedfomo.federate(lambda: module, sites, rounds=1, workers=0)
+    assert result.models["a"] is not result.models["b"]
+
+
+def test_refused_models_are_spoken_of() -> None:
+    sites = {"a": (images(1, 20, 0), images(1, 20, 1)), "b": (images(1, 20, 2), images(1, 20, 3))}
+    result = fedfomo.federate(Residual, sites, rounds=2, trainer=fedfomo.Sgd(learning_rate=1e30), workers=0)
+    assert "a's model was refused in 2 rounds" in str(result)

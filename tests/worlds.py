@@ -145,11 +145,11 @@ class InProcess:
         uploads: dict[ClientId, Any] = {}
         for n, download in downloads.items():
             client = self.personalise(round, n, download)
-            if not contributes(client.data):
+            if len(client.data.train) == 0:
                 continue
             trained = self._algorithm.train(client, download, self.memories[n])
             self.memories[n] = trained.memory
-            if n not in self._unheard:
+            if n not in self._unheard and contributes(client.data):
                 uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
         return uploads
 

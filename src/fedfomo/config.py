@@ -7,7 +7,7 @@ import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, require, unknown
@@ -88,6 +88,7 @@ class CompareConfig:
     def __post_init__(self) -> None:
         require(bool(self.methods), "give at least one method; `fedfomo methods` lists them")
         require(bool(self.seeds), "give at least one seed")
+        require(len(set(self.seeds)) == len(self.seeds), "a seed is given twice: it would count one run as two")
 
 
 def options_of(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -110,7 +111,7 @@ def read_table(path: Path, kind: type) -> dict[str, Any]:
     content = load_toml(path)
     for key in content:
         if key not in _keys(kind):
-            raise unknown(f"key in {path}:", key, _keys(kind))
+            raise unknown("key", key, _keys(kind), f"in {path}")
     return content
 
 
@@ -120,6 +121,8 @@ def load_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, not a configuration file; runs go on with `fedfomo resume`") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
@@ -168,9 +171,11 @@ def _value(hint: Any, value: Any, what: str) -> Any:
         require(isinstance(value, allowed) and not wrong_bool, f"{what} must be {words}, not {value!r}")
         return float(value) if hint is float else value
     if hint == Path | None:
-        return Path(value)
+        return Path(_value(str, value, what))
     if hint == int | None:
         return _value(int, value, what)
+    if isinstance(value, dict) and hint == tuple[str, ...]:  # a table of options
+        return tuple(f"{name}={option}" for name, option in cast(dict[str, Any], value).items())
     require(isinstance(value, list), f"{what} must be a list, not {value!r}")
     item = int if hint == tuple[int, ...] else str
     return tuple(_value(item, element, what) for element in value)

@@ -8,12 +8,12 @@ class InputError(Exception):
     """What was asked for cannot be done; the message says what is wrong, where, and what to do."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """Describe a name that nothing answers to, with the nearest one that exists."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
-    return InputError(f"unknown {kind} '{name}': {hint}")
+    return InputError(f"unknown {kind} '{name}'{where and ' ' + where}: {hint}")
 
 
 def require(holds: bool, message: str) -> None:

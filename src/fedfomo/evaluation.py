@@ -16,7 +16,8 @@ class Summary:
     std: float
     worst: float
     tenth_percentile: float
-    share_beating_local: float | None  # None: there is nothing to compare with
+    share_better: float | None  # than training alone; None: there is nothing to compare with
+    share_worse: float | None
     num_clients: int  # those with test examples
 
 
@@ -24,12 +25,13 @@ def summarise(accuracies: Mapping[int, float], local: Mapping[int, float] | None
     """Summarise accuracies by client, leaving out clients without test examples."""
     known = {client: value for client, value in accuracies.items() if math.isfinite(value)}
     if not known:
-        return Summary(math.nan, math.nan, math.nan, math.nan, None, 0)
+        return Summary(math.nan, math.nan, math.nan, math.nan, None, None, 0)
     values = sorted(known.values())
-    beating = None
+    better = worse = None
     if local is not None:
-        beating = fmean(float(value > local[client]) for client, value in known.items())
-    return Summary(fmean(values), pstdev(values), values[0], percentile(values, 0.1), beating, len(values))
+        better = fmean(float(value > local[client]) for client, value in known.items())
+        worse = fmean(float(value < local[client]) for client, value in known.items())
+    return Summary(fmean(values), pstdev(values), values[0], percentile(values, 0.1), better, worse, len(values))
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, require
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,35 @@ class ClientData:
     test: Examples
 
 
-def as_examples(data: Examples | tuple[Tensor, Tensor] | Dataset[tuple[Tensor, Tensor]]) -> Examples:
-    """Read tensors or any map-style torch `Dataset` of (input, label) pairs into memory."""
+def as_examples(data: Examples | tuple[Any, Any] | Dataset[Any]) -> Examples:
+    """Read a pair of tensors or arrays, or any map-style torch `Dataset` of (input, label) pairs, into memory."""
     if isinstance(data, Examples):
         return data
     if isinstance(data, tuple):
-        return Examples(*data)
-    size = getattr(data, "__len__", None)
-    if size is None:
-        raise InputError(f"{type(data).__name__} has no length: give a map-style Dataset or a pair of tensors")
-    pairs = [data[index] for index in range(size())]
-    if not pairs:
-        raise InputError("an empty Dataset says nothing of its shapes: give empty tensors instead")
-    inputs = torch.stack([torch.as_tensor(pair[0]) for pair in pairs])
-    labels = torch.stack([torch.as_tensor(pair[1]) for pair in pairs])
-    return Examples(inputs, labels)
+        require(len(data) == 2, f"{len(data)} parts where inputs and labels were expected")
+        return Examples(_tensor(data[0], "inputs"), _tensor(data[1], "labels"))
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise InputError(f"{type(data).__name__} has no length: give (inputs, labels) or a map-style Dataset")
+    size: int = len(data)  # pyright: ignore[reportArgumentType]
+    require(size > 0, "an empty Dataset says nothing of its shapes: give empty tensors instead")
+    pairs = [data[index] for index in range(size)]
+    for index, pair in enumerate(pairs):
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        require(is_pair, f"example {index} of the Dataset is a {type(pair).__name__}, not a pair (input, label)")
+    return Examples(_stack([pair[0] for pair in pairs], "inputs"), _stack([pair[1] for pair in pairs], "labels"))
+
+
+def _tensor(values: Any, what: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"the {what} cannot become a tensor of numbers ({error})") from None
+    require(tensor.dim() > 0, f"the {what} are one number, not one row per example")
+    return tensor
+
+
+def _stack(values: Sequence[Any], what: str) -> Tensor:
+    try:
+        return torch.stack([torch.as_tensor(value) for value in values])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"the Dataset's {what} do not fit into one tensor ({error})") from None

@@ -54,7 +54,9 @@ class RunRecord:
     after_update: Mapping[int, Score]
     after_training: Mapping[int, Score]
     traffic: Traffic
-    affinity: list[list[float]] | None
+    affinity: list[list[float]] | None  # who values whom: receiver × giver
+    taken: list[list[float]] | None  # who has learnt from whom
+    refusals: Mapping[int, int]  # how many uploads of each client were refused
     groups: list[int] | None  # the distribution that each client draws its training data from
     groups_found: list[int] | None  # by clustering the affinity matrix
     group_agreement: float | None  # adjusted Rand index between the two
@@ -92,7 +94,9 @@ def new_folder(out: Path | None, name: str) -> Path:
     """Make a new folder for a run: the one asked for, or one named after the time."""
     folder = out or Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
     if folder.exists():
-        raise InputError(f"{folder} exists: go on with `fedfomo resume {folder}`, or choose another with --out")
+        is_run = (folder / "config.toml").exists()
+        way_on = f"go on with `fedfomo resume {folder}`, or choose" if is_run else "choose"
+        raise InputError(f"{folder} exists: {way_on} another with --out")
     folder.mkdir(parents=True)
     return folder
 
@@ -140,6 +144,7 @@ def read_record(folder: Path) -> RunRecord:
     for point in ("after_update", "after_training"):
         content[point] = {int(client): _score(score) for client, score in content[point].items()}
     content["traffic"] = Traffic(**content["traffic"])
+    content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
     return RunRecord(**content)
 
 
@@ -179,6 +184,8 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
         after_training=result.after_training,
         traffic=result.traffic,
         affinity=None if result.affinity is None else result.affinity.tolist(),
+        taken=None if result.taken is None else result.taken.tolist(),
+        refusals=result.refusals,
         groups=None if groups is None else list(groups),
         groups_found=found,
         group_agreement=None if groups is None or found is None else agreement(groups, found),

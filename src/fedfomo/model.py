@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedfomo.errors import InputError, require
 from fedfomo.examples import Examples
 from fedfomo.parameters import Layout
 
@@ -24,8 +25,8 @@ EVALUATION_BATCH = 512
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Tell for each example whether the largest output is the label's."""
-    return (outputs.argmax(dim=1) == labels).float()
+    """Tell for each example whether the largest output is the label's; outputs that are not numbers are wrong."""
+    return ((outputs.argmax(dim=1) == labels) & torch.isfinite(outputs).all(dim=1)).float()
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,25 @@ class Model:
     def loss(self, theta: Tensor, examples: Examples) -> float:
         """Return the exact sample mean of the loss at θ, in evaluation mode."""
         return self.score(theta, examples).loss
+
+    @torch.no_grad()
+    def try_out(self, theta: Tensor, examples: Examples) -> None:
+        """Refuse, in words, examples that the network, the loss or the metric cannot take."""
+        few = next(examples.batches(2))
+        self.load(theta)
+        self._module.eval()
+        step = "the model cannot take"
+        try:
+            outputs = self._outputs(few)
+            step = "the loss cannot take the outputs and labels of"
+            loss = self._loss(outputs, few.labels)
+            step = "the metric cannot take the outputs and labels of"
+            metric = self._metric(outputs, few.labels)
+        except Exception as error:  # whatever a user's own code raises
+            raise InputError(f"{step} these examples ({type(error).__name__}: {error})") from error
+        require(loss.numel() in (1, len(few)), f"the loss gives {tuple(loss.shape)}: give the mean, or one per example")
+        is_per_example = isinstance(metric, Tensor) and metric.numel() == len(few)  # pyright: ignore[reportUnnecessaryIsInstance]
+        require(is_per_example, "the metric must give one figure per example")
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +74,7 @@ class Federated:
     def _sentence(self, site: str) -> str:
         alone, federated = self.local_scores[site].accuracy, self.scores[site].accuracy
         sentence = f"{site}: {alone:.3f} alone, {federated:.3f} federated ({federated - alone:+.3f})"
-        helpers = [f"{giver} {share:.0%}" for giver, share in self.helpers(site).items()]
+        helpers = [f"{giver} {share:.0%}" for giver, share in self.helpers(site).items() if share >= 0.01]
         return f"{sentence}, learnt from {', '.join(helpers)}" if helpers else sentence
 
     def helpers(self, site: str) -> dict[str, float]:
@@ -108,7 +110,8 @@ def federate(
     site's target on which it judges models, the rest being its test. The loss may return the batch's mean or one
     value per example; the metric returns one value per example, higher being better.
     """
-    require(len(sites) >= 1, "give at least one site: {name: (train, target)}")
+    require(isinstance(sites, Mapping) and len(sites) > 0, "give sites as {name: (train, target)}, at least one")  # pyright: ignore[reportUnnecessaryIsInstance]
+    _check_names(sites)
     require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
     names = tuple(sites)
     data = [_client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
@@ -116,6 +119,8 @@ def federate(
         module = make_model()
     model = Model(module, loss, metric, works_channels_last(module, _some_inputs(data)))
     problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
+    for name, own in zip(names, data, strict=True):
+        _check(name, own, problem)
     plan = Plan(rounds, participation, rounds, (os.cpu_count() or 1) if workers is None else workers)
     result = simulate(problem, make_algorithm(method, options), plan, watcher=watcher)
     # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
@@ -128,22 +133,54 @@ def federate(
         affinity=result.affinity,
         taken=result.taken,
         traffic=result.traffic,
-        notes=tuple(_shortages(names, data)),
+        notes=(*_shortages(names, data), *_refusals(names, result)),
     )
 
 
 def _client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
+    is_site = isinstance(site, tuple | list) and len(site) in (2, 3)  # pyright: ignore[reportUnnecessaryIsInstance]
+    require(is_site, f"site '{name}': give (train, target) or (train, validation, test)")
+    if any(isinstance(part, Tensor) for part in site):
+        raise InputError(f"site '{name}': each of train and target is a pair (inputs, labels): give ((x, y), (x, y))")
     try:
         parts = [as_examples(part) for part in site]
     except InputError as error:
         raise InputError(f"site '{name}': {error}") from None
     if len(parts) == 3:
         return ClientData(*parts)
-    require(len(parts) == 2, f"site '{name}': give (train, target) or (train, validation, test)")
     train, target = parts
     order = torch.randperm(len(target), generator=stream(seed, "target division", name))
-    cut = round(validation_fraction * len(target))
+    cut = min(max(1, round(validation_fraction * len(target))), len(target))
     return ClientData(train, target.take(order[:cut]), target.take(order[cut:]))
+
+
+def _check_names(sites: Mapping[str, Site]) -> None:
+    for name in sites:
+        is_plain = re.fullmatch(r"[^/\\\x00-\x1f]+", name) and not name.startswith(".")
+        require(bool(is_plain), f"site name '{name}' cannot name a file: leave out slashes and leading dots")
+    twins = len({name.casefold() for name in sites}) < len(sites)
+    require(not twins, "two sites differ in upper and lower case only: their files would overwrite each other")
+
+
+def _check(name: str, data: ClientData, problem: Problem) -> None:
+    """Refuse before anything is computed what would fail, or mislead, after an hour."""
+    for part, examples in (("training", data.train), ("validation", data.validation), ("test", data.test)):
+        if len(examples) == 0:
+            continue
+        for what, tensor in (("inputs", examples.inputs), ("labels", examples.labels)):
+            is_whole = not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+            require(is_whole, f"site '{name}': its {part} {what} hold values that are not finite")
+        try:
+            problem.model.try_out(problem.initial, examples)
+        except InputError as error:
+            raise InputError(f"site '{name}', {part} data: {error}") from error
+
+
+def _refusals(names: tuple[str, ...], result: RunResult) -> list[str]:
+    return [
+        f"note: {names[client]}'s model was refused in {number} rounds, most likely because it was not finite"
+        for client, number in sorted(result.refusals.items())
+    ]
 
 
 def _some_inputs(data: list[ClientData]) -> Tensor:
@@ -151,7 +188,7 @@ def _some_inputs(data: list[ClientData]) -> Tensor:
 
 
 def _module(make_model: Callable[[], nn.Module], model: Model, result: RunResult, client: int) -> nn.Module:
-    module = make_model()
+    module = copy.deepcopy(make_model())  # each site's own, whatever make_model returns
     module.load_state_dict(model.state_dict(result.models[client]))
     return module.eval()
 

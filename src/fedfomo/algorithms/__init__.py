@@ -41,7 +41,7 @@ def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAl
         if option not in fields:
             if not fields:
                 raise InputError(f"method '{name}' has no options, but '{option}' was given")
-            raise unknown(f"option of method '{name}'", option, fields)
+            raise unknown("option", option, fields, f"of method '{name}'")
         values[option] = _read(f"option '{option}' of method '{name}'", hints[option], value)
     return algorithm(**values)
 

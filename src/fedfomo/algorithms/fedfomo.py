@@ -3,6 +3,9 @@
 The server keeps every client's model apart. A client receives a few of them, judges each on its own validation
 data, and moves towards those that lower its loss, in proportion to (loss improvement) / (distance). What it
 learns about the others becomes the server's affinity matrix P, which decides whose models it is sent next.
+
+A client's round: reference ← mix(reference, {own, downloads}), then own ← train(reference), which it uploads. So
+θ_i^{t-1} is its model after the last federated update, and θ_i^t the same after the training that followed.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from fedfomo.wire import Ids, Numbers, Parameters, Table
 
 # Two models this close are the same model: a loss gap between them is noise, not improvement.
 TINY_DISTANCE = 1e-12
+MOST_CLIENTS = 20_000  # P alone then takes 3.2 GB
 
 
 def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor) -> Tensor:
@@ -77,7 +81,7 @@ def affinity_increments(weights: Tensor, update: str) -> Tensor:
 
 
 def epsilon_in(round: int, start: float, decay: float) -> float:
-    """Return ε of the federated update in one round: start − decay · t, not below 0."""
+    """Return ε of the federated update in round t: start − decay · t, not below 0; there is none in round 0."""
     return max(0.0, start - decay * round)
 
 
@@ -121,16 +125,17 @@ class Findings:
 class State:
     """Every client's latest model, who uploaded in the last round, and the affinity matrix."""
 
-    round: int  # t
+    round: int  # t: rounds collected so far
     models: Mapping[int, Parameters]  # θ_n
     last_uploaders: Ids
-    affinity: Table  # P, receiver × giver
+    affinity: Table  # P, receiver × giver; the diagonal is never used, since nobody is sent its own model
     taken: Table  # Σ w* over rounds, receiver × giver: who learnt from whom
     averages: tuple[Parameters, ...] = ()
 
     @classmethod
     def start(cls, num_clients: int) -> State:
         """Start without models, and with P = diag(1, …, 1)."""
+        require(num_clients <= MOST_CLIENTS, f"{num_clients} clients: FedFomo's matrices hold {MOST_CLIENTS} at most")
         identity = torch.eye(num_clients, dtype=torch.float64)
         return cls(0, {}, torch.empty(0, dtype=torch.int64), identity, torch.zeros_like(identity))
 
@@ -172,7 +177,7 @@ class Memory:
     """A client's models before and after its last local training, and what it found out since."""
 
     reference: Parameters  # θ_i^{t-1}: after its last federated update
-    own: Parameters  # θ_i^t: after the local training that followed
+    own: Parameters  # θ_i^t: as last trained
     findings: Findings
 
 
@@ -234,10 +239,8 @@ class FedFomo:
         weights = first_order_weights(reference_loss, torch.tensor(losses, dtype=torch.float64), distances)
         mixing = mixing_weights(weights)
         if len(client.data.validation) == 0:
-            # Departs from the paper: who has nothing to judge by takes all downloads alike, if they are whole.
-            alike = torch.isfinite(distances).double()
-            alike[0] = 0.0  # the own model has not been trained
-            mixing = mixing_weights(alike)
+            # Departs from the paper: who has nothing to judge by takes all candidates alike, if they are whole.
+            mixing = mixing_weights((torch.isfinite(distances) & (distances > TINY_DISTANCE)).double())
         model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
         increments = affinity_increments(weights, self.affinity_update)[: len(ids)]

@@ -52,7 +52,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class FedFomoAverages:
-    """FedFomo that hands out averages of models, never single ones (the paper's model-average variant)."""
+    """FedFomo that hands out averages of models (the paper's variant; single models can be computed from them)."""
 
     num_downloads: int = 5  # M
     """Other clients in the averaged set; the client's own upload joins it and is not counted."""

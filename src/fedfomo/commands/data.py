@@ -102,7 +102,7 @@ def list_scenarios(arguments: list[str]) -> None:
     parse("scenarios list", ListConfig, arguments)
     for name, description in SCENARIOS.items():
         console.print(f"[bold]{name:<14}[/bold]{description}")
-    console.print("\nAny of them with --shuffle-targets: clients are judged on data that they do not train on;")
+    console.print("\nAny of them with --shuffle-targets: clients are judged on the data of others;")
     console.print("or with --share-fraction 0.05: clients share a twentieth of their training data with everybody.")
     console.print("Who holds what: fedfomo scenarios show --scenario latent --clients 15")
 

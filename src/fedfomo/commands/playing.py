@@ -9,10 +9,12 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.commands.terminal import console, fail, warn
 from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, write_toml
 from fedfomo.display.progress import RunBar, duration
-from fedfomo.display.tables import LEGEND, affinity_map, comparison_table, recovery_sentence, verdict
+from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
+
+MOST_WARNINGS = 5
 
 
 def play_run(config: RunConfig) -> None:
@@ -55,18 +57,21 @@ def finish_comparison(folder: Path, config: CompareConfig) -> list[RunRecord]:
             start_run(planned, place, prepared[planned.seed])
         records.append(_play(place, folder, planned, prepared[planned.seed]))
     _show_table(records)
-    console.print(f"runs are kept in {folder}", soft_wrap=True)
+    _show_findings(records)
+    console.print(f"\nruns are kept in {folder}", soft_wrap=True)
     return records
 
 
-def show_findings(records: list[RunRecord]) -> None:
-    """Show what FedFomo found out about its clients, and what that gained them."""
+def _show_findings(records: list[RunRecord]) -> None:
+    """Show who learnt from whom under FedFomo, and what that gained them."""
     found = [record for record in records if record.method == "fedfomo"]
-    if found[0].affinity is not None:
-        console.print("\nWho helps whom (FedFomo, first seed; brighter: that giver's models help that receiver more)")
-        console.print(affinity_map(found[0].affinity, found[0].groups))
+    if not found or found[0].taken is None:
+        return
+    console.print(f"\nWho learnt from whom (FedFomo, seed {found[0].seed}): each row a receiver, fuller for more")
+    console.print(learning_map(found[0].taken, found[0].groups))
     for record in found:
-        console.print(recovery_sentence(record))
+        if record.groups_found is not None:
+            console.print(recovery_sentence(record))
     console.print(verdict(records))
 
 
@@ -81,13 +86,16 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     hint = f"go on with `fedfomo resume {to_resume}`"
     try:
         with RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients) as bar:
-            return go_on(folder, prepared, bar, warn)
+            record = go_on(folder, prepared, bar, warn)
     except KeyboardInterrupt:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", 130)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         fail(f"cannot write {error.filename}: {error.strerror}; make room, then {hint}", 2)
+    for client, number in sorted(record.refusals.items()):
+        warn(f"uploads of client {client} were refused in {number} rounds; {folder / 'rounds.jsonl'} says why")
+    return record
 
 
 def _introduce(setting: Setting, prepared: Prepared, first: bool) -> None:
@@ -97,10 +105,12 @@ def _introduce(setting: Setting, prepared: Prepared, first: bool) -> None:
         console.print(
             f"{prepared.data.name}, {setting.scenario.scenario}: {len(scenario.clients)} clients,"
             f" {sum(len(c.train) for c in scenario.clients)} training examples,"
-            f" label distance (EMD) {scenario.emd_l1:.2f}, as the authors count it {scenario.emd_official:.2f}"
+            f" mean label distance (EMD) {scenario.emd_l1:.2f}"
         )
         seconds = forecast_seconds(prepared.problem, prepared.plan)
         if seconds > 10:
             console.print(f"forecast: about {duration(seconds)} a run")
-    for warning in scenario.warnings:
+    for warning in scenario.warnings[:MOST_WARNINGS]:
         warn(warning)
+    if len(scenario.warnings) > MOST_WARNINGS:
+        warn(f"and {len(scenario.warnings) - MOST_WARNINGS:,} more notes of this kind, all in environment.json")

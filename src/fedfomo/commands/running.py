@@ -42,9 +42,9 @@ class DemoConfig:
 def demo(arguments: list[str]) -> None:
     """Compare three methods on the embedded data set and show what FedFomo found out."""
     config = parse("demo", DemoConfig, arguments)
-    from fedfomo.commands.playing import play_comparison, show_findings
+    from fedfomo.commands.playing import play_comparison
 
-    show_findings(play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), (), config.seeds, config.out), "demo"))
+    play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), (), config.seeds, config.out), "demo")
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def build_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scenario
         partition=partition,
         emd_l1=emds[0],
         emd_official=emds[1],
-        warnings=tuple(shortages(partition)),
+        warnings=(*_leftovers(partition, data), *shortages(partition)),
     )
 
 
@@ -72,6 +72,13 @@ def label_distances(partition: Partition, data: DataSet) -> tuple[float, float]:
     total = label_histogram(labels, data.num_classes)
     histograms = [label_histogram(labels[client.train], data.num_classes) for client in partition.clients]
     return mean_over_clients(emd_l1, histograms, total), mean_over_clients(emd_official, histograms, total)
+
+
+def _leftovers(partition: Partition, data: DataSet) -> list[str]:
+    """Say how many training examples nobody holds."""
+    held = np.unique(np.concatenate([part for c in partition.clients for part in (c.train, c.validation)]))
+    left = len(data.train) - len(held)
+    return [f"{left:,} of {len(data.train):,} training examples are left to nobody"] if left else []
 
 
 def shortages(partition: Partition) -> list[str]:

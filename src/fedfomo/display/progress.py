@@ -35,10 +35,9 @@ class RunBar:
         self._cohort = cohort
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("client rounds  {task.fields[accuracy]}"),
-            TimeRemainingColumn(),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[accuracy]}"),
+            TimeRemainingColumn(compact=True),
             console=console,
             transient=True,
         )
@@ -70,8 +69,8 @@ class RunBar:
         """Show the accuracy of the clients that took part."""
         if not after_update:
             return
-        accuracy = f"accuracy {_mean(after_update):.3f} → {_mean(after_training):.3f} trained"
-        self._progress.update(self._task, accuracy=accuracy)
+        accuracy = f"accuracy {_mean(after_update):.3f}, trained {_mean(after_training):.3f}"
+        self._progress.update(self._task, accuracy=f"round {round + 1}/{self._rounds}  {accuracy}")
         if not self._console.is_terminal and (round + 1) % max(1, self._rounds // 4) == 0:
             self._console.print(f"{self._title}: round {round + 1}/{self._rounds}, {accuracy}")
 

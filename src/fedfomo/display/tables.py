@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
@@ -11,11 +12,11 @@ from rich.text import Text
 
 from fedfomo.experiment import RunRecord
 
-# Light on dark: the more a giver helps a receiver, the brighter the cell.
+# The more a receiver took from a giver, the fuller and brighter the cell.
 SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
 LEGEND = """\
 updated: after the last federated update; trained: after the last local training
-p10: 10th percentile of clients; > Local: share of clients better than alone
+p10: 10th percentile of clients; vs Local: % of clients better/worse than alone
 ↓ to clients, ↑ to the server, over the whole run"""
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
@@ -25,7 +26,7 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
     title = "Test accuracy in %: mean over clients ± over seeds"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
     table.add_column("method", no_wrap=True)
-    for heading in ("updated", "trained", "worst", "p10", "> Local", "models ↓ ↑", "MB ↓ ↑"):
+    for heading in ("updated", "trained", "worst", "p10", "vs Local", "models ↓ ↑", "MB ↓ ↑"):
         table.add_column(heading, justify="right", no_wrap=True)
     by_method: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -35,8 +36,9 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
     for method, runs in by_method.items():
         at_update = [run.summary(local.get(run.seed)) for run in runs]
         at_training = [run.summary(point="after_training") for run in runs]
-        shares = [s.share_beating_local for s in at_update if s.share_beating_local is not None]
-        beating = "" if method == "local" or not shares else f"{100 * fmean(shares):.0f} %"
+        better = [s.share_better for s in at_update if s.share_better is not None]
+        worse = [s.share_worse for s in at_update if s.share_worse is not None]
+        against = f"{100 * fmean(better):.0f}/{100 * fmean(worse):.0f}" if method != "local" and better else ""
         down, up = fmean(r.traffic.models_down for r in runs), fmean(r.traffic.models_up for r in runs)
         bytes_down, bytes_up = fmean(r.traffic.bytes_down for r in runs), fmean(r.traffic.bytes_up for r in runs)
         is_best = fmean(s.mean for s in at_update) == best
@@ -46,7 +48,7 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
             _spread([s.mean for s in at_training]),
             f"{100 * fmean(s.worst for s in at_update):.1f}",
             f"{100 * fmean(s.tenth_percentile for s in at_update):.1f}",
-            beating,
+            against,
             f"{down:.0f} {up:.0f}",
             f"{bytes_down / 1e6:.0f} {bytes_up / 1e6:.0f}",
             style="bold" if is_best else None,
@@ -54,24 +56,23 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
     return table
 
 
-def affinity_map(affinity: Sequence[Sequence[float]], groups: Sequence[int] | None) -> Text:
-    """Draw the affinity matrix: a row for each receiver, brighter where a giver's models help it more."""
-    clients = sorted(range(len(affinity)), key=lambda c: (groups[c] if groups else 0, c))
+def learning_map(taken: Sequence[Sequence[float]], groups: Sequence[int] | None) -> Text:
+    """Draw who learnt from whom: a row for each receiver, brighter where more of a giver's models was mixed in."""
+    clients = sorted(range(len(taken)), key=lambda c: (groups[c] if groups else 0, c))
+    brightest = max((taken[r][g] for r in clients for g in clients if r != g), default=0.0)
     if len(clients) > MAP_LIMIT:
         return Text(f"({len(clients)} clients: too many to draw here; the matrix is in the run's folder)")
     drawing = Text("giver      " + "".join(f"{c:>3}" for c in clients) + "\n", style="dim")
     for receiver in clients:
-        others = [affinity[receiver][giver] for giver in clients if giver != receiver]
-        low, high = (min(others), max(others)) if others else (0.0, 0.0)
         group = f"group {groups[receiver]}" if groups else "client"
         drawing.append(f"{group:<8}{receiver:>3}", style="dim")
         for giver in clients:
             if giver == receiver:
                 drawing.append("  ·", style="dim")
             else:
-                height = (affinity[receiver][giver] - low) / (high - low) if high > low else 0.0
-                step = round(height * (len(SHADES) - 1))
-                drawing.append(" " + "░░▒▒▓▓█"[step] * 2, style=SHADES[step])
+                height = taken[receiver][giver] / brightest if brightest > 0 else 0.0
+                step = math.ceil(height * (len(SHADES) - 1))
+                drawing.append(" " + " ░▒▒▓▓█"[step] * 2, style=SHADES[step])
         drawing.append("\n")
     return drawing
 
@@ -85,10 +86,11 @@ def recovery_sentence(record: RunRecord) -> str:
     for client, group in enumerate(record.groups_found):
         members.setdefault(group, []).append(client)
     named = "; ".join(", ".join(map(str, clients)) for clients in sorted(members.values()))
-    verdict = "found every hidden group" if found == 1 else f"found the groups in part ({named})"
-    if found < 0.2:
-        verdict = "did not find the groups"
-    return f"Seed {record.seed}: FedFomo {verdict}, adjusted Rand index {found:.2f}."
+    outcome = "recovers every one of them" if found == 1 else f"finds {named}"
+    return (
+        f"Seed {record.seed}: clustering what clients think of each other into {len(members)} groups {outcome}"
+        f" (adjusted Rand index {found:.2f})."
+    )
 
 
 def verdict(records: Sequence[RunRecord]) -> str:

@@ -29,6 +29,7 @@ class Checkpoint:
     state: References
     memories: Mapping[int, References]
     scores_after_training: Mapping[int, Score]  # each client's latest
+    refusals: Mapping[int, int]  # how many uploads of each client were refused so far
     traffic: Mapping[str, Any]
     log_bytes: int  # how much of the log belongs to the rounds done
     checksums: Mapping[str, str]
@@ -70,7 +71,7 @@ class Checkpoints:
             checkpoint = self._read(path)
             fault = "it is damaged" if checkpoint is None else self._fault(checkpoint)
             if checkpoint is None or fault is not None:
-                self._tell(f"checkpoint {path.name} cannot be used: {fault}; falling back to the one before")
+                self._tell(f"checkpoint {path.name} cannot be used: {fault}; trying the one before")
                 path.rename(path.with_suffix(".damaged"))
                 continue
             if checkpoint.configuration != configuration:
@@ -79,6 +80,8 @@ class Checkpoints:
                     " restore these, or start a new run"
                 )
             return checkpoint
+        if any(self._folder.glob("*.damaged")):
+            self._tell("no usable checkpoint is left: starting again from the first round")
         return None
 
     def _fault(self, checkpoint: Checkpoint) -> str | None:
@@ -97,6 +100,7 @@ class Checkpoints:
                 return None
             inner: dict[str, Any] = json.loads(outer["checkpoint"])
             inner["memories"] = {int(client): references for client, references in inner["memories"].items()}
+            inner["refusals"] = {int(client): number for client, number in inner["refusals"].items()}
             scores = inner["scores_after_training"]
             inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
             return Checkpoint(**inner)

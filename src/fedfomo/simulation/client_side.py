@@ -53,7 +53,7 @@ class Problem:
 
 
 def contributes(data: ClientData) -> bool:
-    """Tell whether a client has data both to train on and to judge by; if not, it only receives."""
+    """Tell whether a client has data both to train on and to judge by; if not, nothing of it is sent on."""
     return len(data.train) > 0 and len(data.validation) > 0
 
 

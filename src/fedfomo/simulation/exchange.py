@@ -32,16 +32,17 @@ class SimulatedExchange:
         self._client_done = client_done
         self._problem = problem
         self._upload = messages_of(algorithm).upload
+        self._memory = messages_of(algorithm).memory
         self._crew = crew
         self._files = files
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Mapping[ClientId, Any]:
-        """Let every client personalise and train; those without enough data only receive."""
+        """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
         self._carry_out(round, downloads, trains=True)
         return {
             client: wire.unpack(self._upload, self._files.load(outcome.upload))
             for client, outcome in sorted(self._outcomes.items())
-            if outcome.upload is not None
+            if outcome.upload is not None and contributes(self._problem.clients[client])
         }
 
     def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Tensor]:
@@ -51,6 +52,10 @@ class SimulatedExchange:
         for client, outcome in sorted(self._outcomes.items()):
             models[client] = self._files.load(outcome.model)[""]
         return models
+
+    def memory_of(self, client: ClientId) -> Any:
+        """Read a client's memory as its last outcome left it."""
+        return wire.unpack(self._memory, self._files.load(self.memories[client]))
 
     def scores(self) -> tuple[dict[ClientId, Score], dict[ClientId, Score]]:
         """Return the last call's scores after the federated update and after local training."""
@@ -85,7 +90,7 @@ class SimulatedExchange:
                 client=client,
                 download=by_client[client],
                 memory=self.memories.get(client),
-                trains=trains and contributes(self._problem.clients[client]),
+                trains=trains and len(self._problem.clients[client].train) > 0,
                 is_scored=client in self.scored,
             )
             for client in downloads

@@ -96,6 +96,24 @@ class HasTaken(Protocol):
         ...
 
 
+class _Findings(Protocol):
+    @property
+    def ids(self) -> Tensor: ...
+
+    @property
+    def shares(self) -> Tensor: ...
+
+
+@runtime_checkable
+class HasFindings(Protocol):
+    """A client's memory that knows from whom it took how much in its last federated update."""
+
+    @property
+    def findings(self) -> _Findings:
+        """Ids and shares."""
+        ...
+
+
 @dataclass(frozen=True)
 class RunResult:
     """What a run leaves: every client's model after the last federated update, and scores."""
@@ -106,6 +124,7 @@ class RunResult:
     traffic: Traffic
     affinity: Tensor | None  # who values whom
     taken: Tensor | None  # who has learnt from whom
+    refusals: Mapping[ClientId, int]  # how many uploads of each client were refused
 
 
 def simulate(
@@ -161,7 +180,7 @@ class _Run:
         state = self._algorithm.start_server(self._problem.initial, range(len(self._problem.clients)))
         references = self._files.save("start.safetensors", wire.pack(state))
         configuration = self._home.configuration if self._home else ""
-        return Checkpoint(configuration, 0, references, {}, {}, asdict(Traffic()), 0, self._files.checksums)
+        return Checkpoint(configuration, 0, references, {}, {}, {}, asdict(Traffic()), 0, self._files.checksums)
 
     def play_round(self, before: Checkpoint) -> Checkpoint:
         round, plan = before.rounds_done, self._plan  # noqa: A001
@@ -178,6 +197,7 @@ class _Run:
             state=self._files.save(f"round-{round:05d}-server.safetensors", wire.pack(played.state)),
             memories=self._exchange.memories,
             scores_after_training={**before.scores_after_training, **after_training},
+            refusals={**before.refusals, **{c: before.refusals.get(c, 0) + 1 for c in played.refused}},
             traffic=asdict(Traffic(**before.traffic) + played.traffic),
             log_bytes=log_bytes,
             checksums={},
@@ -200,10 +220,21 @@ class _Run:
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
         affinity = state.affinity if isinstance(state, HasAffinity) else None
-        taken = state.taken if isinstance(state, HasTaken) else None
+        taken = self._taken(state)
         self._files.forget()
         after_update, _ = self._exchange.scores()
-        return RunResult(models, after_update, last.scores_after_training, traffic, affinity, taken)
+        return RunResult(models, after_update, last.scores_after_training, traffic, affinity, taken, last.refusals)
+
+    def _taken(self, state: Any) -> Tensor | None:
+        """Add what clients took in the last federated update, of which the server is not told."""
+        if not isinstance(state, HasTaken):
+            return None
+        taken = state.taken.clone()
+        for client in range(self._federation.num_clients):
+            memory = self._exchange.memory_of(client)
+            if isinstance(memory, HasFindings):
+                taken[client].index_add_(0, memory.findings.ids, memory.findings.shares)
+        return taken
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation
