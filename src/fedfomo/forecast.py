@@ -7,8 +7,8 @@ import time
 from fedfomo.federation import cohort_size
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.crew import one_torch_thread
 from fedfomo.simulation.run import Plan
+from fedfomo.threads import one_torch_thread
 from fedfomo.training import Sgd
 
 MEASURED_BATCHES = 4

@@ -17,6 +17,7 @@ from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 from fedfomo.randomness import layers_draw_from, numpy_stream, stream
+from fedfomo.threads import one_torch_thread
 
 Representation = npt.NDArray[np.float32]
 Groups = npt.NDArray[np.int64]
@@ -74,7 +75,7 @@ def network_representation(data: DataSet, seed: int = 0) -> tuple[Representation
     Departs from the paper: two fully connected layers and a classifier stand in for VGG-11, which small sets
     cannot feed. As there, an example is represented by what the second fully connected layer gives out.
     """
-    with _one_torch_thread():
+    with one_torch_thread():
         with layers_draw_from(stream(seed, "representation", "initial weights")):
             first = nn.Linear(data.train.inputs[0].numel(), 128)
             second = nn.Linear(128, 64)
@@ -111,17 +112,6 @@ def _one_thread_for_sums() -> Generator[None, None, None]:
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few distinct points: refused afterwards, in words
         yield
-
-
-@contextmanager
-def _one_torch_thread() -> Generator[None, None, None]:
-    # The number of threads decides the order of sums, hence their last bits.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _as_array(tensor: Tensor) -> Representation:

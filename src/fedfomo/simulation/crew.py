@@ -14,8 +14,8 @@ import os
 import signal
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -25,6 +25,7 @@ import torch
 
 from fedfomo.model import Score
 from fedfomo.simulation.client_side import ClientSide, Order, Outcome
+from fedfomo.threads import one_torch_thread
 
 
 class WorkerError(RuntimeError):
@@ -48,17 +49,6 @@ def hire(client_side: Callable[[], ClientSide], num_workers: int) -> Crew:
     if num_workers == 0 or "fork" not in multiprocessing.get_all_start_methods():
         return ThisProcess(client_side())
     return Workers(client_side, num_workers)
-
-
-@contextmanager
-def one_torch_thread() -> Generator[None]:
-    """Compute as the workers do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class ThisProcess:

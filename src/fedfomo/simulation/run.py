@@ -32,10 +32,11 @@ from fedfomo.federation import (
 from fedfomo.model import Score
 from fedfomo.simulation.checkpoint import Checkpoint
 from fedfomo.simulation.client_side import ClientSide, Problem
-from fedfomo.simulation.crew import Crew, hire, one_torch_thread
+from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.tensors import TensorFiles
+from fedfomo.threads import one_torch_thread
 
 # Beyond this many clients, a matrix a round is more than a reader can use or a disk should hold.
 AFFINITY_HISTORY_LIMIT = 1000
