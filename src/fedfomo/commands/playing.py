@@ -34,16 +34,16 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
     console.print(f"everything about this run is in {folder}", soft_wrap=True)
 
 
-def play_comparison(config: CompareConfig, name: str) -> list[RunRecord]:
+def play_comparison(config: CompareConfig, name: str) -> None:
     """Start all runs of a comparison and play them to their ends."""
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, options_of(planned.options))
     folder = new_folder(config.out, name)
     (folder / "config.toml").write_text(write_toml(config))
-    return finish_comparison(folder, config)
+    finish_comparison(folder, config)
 
 
-def finish_comparison(folder: Path, config: CompareConfig) -> list[RunRecord]:
+def finish_comparison(folder: Path, config: CompareConfig) -> None:
     """Play what is left of a comparison."""
     records: list[RunRecord] = []
     prepared: dict[int, Prepared] = {}
@@ -59,7 +59,6 @@ def finish_comparison(folder: Path, config: CompareConfig) -> list[RunRecord]:
     _show_table(records)
     _show_findings(records)
     console.print(f"\nruns are kept in {folder}", soft_wrap=True)
-    return records
 
 
 def _show_findings(records: list[RunRecord]) -> None:
