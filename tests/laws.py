@@ -15,12 +15,14 @@ from torch import Tensor
 
 from fedfomo import wire
 from fedfomo.examples import ClientData, Examples
-from fedfomo.federation import AnyAlgorithm, Client, Federation, dispatch_all, draw_cohort, messages_of, play_round
+from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, draw_cohort, messages_of, play_round
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.run import Plan, RunResult, simulate
 from worlds import (
+    ROUNDS,
     InProcess,
+    client_of,
     digest,
     federation_of,
     fingerprint,
@@ -57,13 +59,13 @@ def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
         before.append((value, fingerprint(value)))
         return value
 
-    state = watched(algorithm.start_server(problem.initial, clients))
-    memories = {n: watched(algorithm.start_client(problem.initial)) for n in clients}
+    state = watched(algorithm.start_server(problem.start(ROUNDS)))
+    memories = {n: watched(algorithm.start_client(problem.start(ROUNDS))) for n in clients}
     for t in range(3):
         uploads: dict[int, Any] = {}
         downloads = {n: watched(algorithm.dispatch(state, n, stream(0, t, n))) for n in clients}
         for n in clients:
-            client = Client(n, problem.clients[n], problem.model, problem.trainer, t, problem.seed)
+            client = client_of(problem, n, t, algorithm=algorithm)
             personal = algorithm.personalise(client, downloads[n], memories[n])
             watched(personal.memory)
             kept = personal.model.clone()
@@ -81,7 +83,7 @@ def functions_are_repeatable(algorithm: AnyAlgorithm) -> None:
     problem = points_problem()
     exchange = InProcess(problem, algorithm)
     state, _ = play(problem, algorithm, exchange, EVERYBODY_TWICE)
-    client = Client(1, problem.clients[1], problem.model, problem.trainer, 2, problem.seed)
+    client = client_of(problem, 1, 2, algorithm=algorithm)
     memory = exchange.memories[1]
 
     def once() -> list[Any]:
@@ -121,9 +123,9 @@ def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
 
     exchange = Recorded(problem, algorithm)
     federation = federation_of(problem, algorithm)
-    state = algorithm.start_server(problem.initial, range(6))
+    state = algorithm.start_server(problem.start(ROUNDS))
     carried.append((messages.state, state))
-    carried.append((messages.memory, algorithm.start_client(problem.initial)))
+    carried.append((messages.memory, algorithm.start_client(problem.start(ROUNDS))))
     for t, cohort in enumerate([range(6), range(3), range(2, 6)]):
         state = play_round(federation, state, t, cohort, exchange).state
         carried.append((messages.state, state))
@@ -181,7 +183,7 @@ def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm)
     problem = points_problem()
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
-    state = play_round(federation, algorithm.start_server(problem.initial, range(6)), 0, range(6), exchange).state
+    state = play_round(federation, algorithm.start_server(problem.start(ROUNDS)), 0, range(6), exchange).state
     state = play_round(federation, state, 1, range(6), lambda t, downloads: {}).state
     state = play_round(federation, state, 2, range(6), exchange).state
     for download in dispatch_all(federation, state, 3, range(6)).values():
@@ -284,7 +286,7 @@ LAWS: tuple[Law, ...] = (
 
 
 def _start(problem: Problem, algorithm: AnyAlgorithm) -> Any:
-    return algorithm.start_server(problem.initial, range(len(problem.clients)))
+    return algorithm.start_server(problem.start(ROUNDS))
 
 
 def _refused(federation: Federation, problem: Problem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:

@@ -1,6 +1,7 @@
 """The round, without any method's particulars."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.local import Local, Memory
 from fedfomo.federation import (
-    Client,
     Federation,
     Traffic,
     cohort_size,
@@ -19,7 +19,7 @@ from fedfomo.federation import (
     play_round,
     traffic_of,
 )
-from worlds import InProcess, federation_of, point, points_problem, scalar_client, scalar_problem
+from worlds import ROUNDS, InProcess, client_of, federation_of, point, points_problem, scalar_client, scalar_problem
 
 THREE = Federation(FedAvg(), num_clients=3, model_size=1, seed=0)
 
@@ -75,7 +75,7 @@ def test_training_draws_anew_for_every_round_client_and_seed() -> None:
     problem = points_problem(num_clients=1)
 
     def trained(t: int, client: int, seed: int) -> bytes:
-        one = Client(client, problem.clients[0], problem.model, problem.trainer, t, seed)
+        one = client_of(replace(problem, seed=seed), 0, t, id=client)
         return one.train(problem.initial).numpy().tobytes()
 
     results = [trained(0, 0, 0), trained(1, 0, 0), trained(0, 1, 0), trained(0, 0, 1)]
@@ -96,7 +96,7 @@ def test_what_a_client_is_sent_depends_on_seed_round_and_client_and_not_on_who_e
     algorithm = FedFomo(num_downloads=3, epsilon=1.0, epsilon_decay=0.0)
     problem = scalar_problem([(8.0, 8.0)] * 12)
     federation = federation_of(problem, algorithm)
-    start = algorithm.start_server(problem.initial, range(12))
+    start = algorithm.start_server(problem.start(ROUNDS))
     state = play_round(federation, start, 0, range(12), InProcess(problem, algorithm)).state
 
     def sent(t: int, cohort: list[int], seed: int = 0) -> list[int]:

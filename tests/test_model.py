@@ -11,7 +11,7 @@ from fedfomo import model as model_module
 from fedfomo.examples import Examples
 from fedfomo.model import Model, Score, accuracy, works_channels_last
 from fedfomo.randomness import stream
-from fedfomo.training import Sgd
+from fedfomo.training import Sgd, Task
 from worlds import Scalar, initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 
@@ -259,7 +259,7 @@ def test_channels_last_changes_the_order_in_memory_and_not_the_model() -> None:
     last = Model(copy.deepcopy(module), channels_last=True)
     assert last.state_dict(last.read()).keys() == usual.state_dict(usual.read()).keys()
     for model in (usual, last):
-        trained = Sgd(epochs=2, batch_size=7).train(model, model.read(), examples, 0, stream(0))
+        trained = Sgd(epochs=2, batch_size=7).train(model, Task(model.read(), examples, 0, stream(0)))
         fresh = copy.deepcopy(module)
         fresh.load_state_dict(model.state_dict(trained))
         torch.testing.assert_close(Model(fresh).loss(Model(fresh).read(), examples), model.loss(trained, examples))

@@ -11,14 +11,14 @@ from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 from fedfomo.model import Model
 from fedfomo.randomness import stream
-from fedfomo.training import Pull, Sgd
+from fedfomo.training import Pull, Sgd, Task
 from worlds import initialised, perceptron, point, points, scalar_model, targets, with_batch_norm, with_dropout
 
 PLAIN = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=1, batch_size=50)
 
 
 def train(sgd: Sgd, start: float, examples: Examples, round: int = 0, pull: Pull | None = None) -> float:
-    return sgd.train(scalar_model(), point(start), examples, round, stream(0), pull).item()
+    return sgd.train(scalar_model(), Task(point(start), examples, round, stream(0), pull)).item()
 
 
 def variant(**changes: float) -> Sgd:
@@ -99,7 +99,7 @@ def test_the_start_is_left_as_it_was() -> None:
     model, examples = initialised(with_batch_norm), points(20, 0, stream(0))
     start = model.read()
     kept = start.clone()
-    trained = Sgd(batch_size=6).train(model, start, examples, 0, stream(1))
+    trained = Sgd(batch_size=6).train(model, Task(start, examples, 0, stream(1)))
     assert torch.equal(start, kept)
     assert not torch.equal(trained, start)
     again = trained.clone()
@@ -110,7 +110,7 @@ def test_the_start_is_left_as_it_was() -> None:
 def test_without_examples_the_start_comes_back() -> None:
     model = scalar_model()
     start = point(3)
-    trained = PLAIN.train(model, start, targets(), 0, stream(0))
+    trained = PLAIN.train(model, Task(start, targets(), 0, stream(0)))
     assert trained.tolist() == [3.0]
     assert trained.data_ptr() != start.data_ptr()
 
@@ -131,16 +131,16 @@ def test_flat_descent_is_torchs(build: type[nn.Module], momentum: float) -> None
             optimiser.zero_grad()
             nn.functional.cross_entropy(net(batch.inputs), batch.labels).backward()
             optimiser.step()
-    trained = sgd.train(model, model.read(), examples, 0, stream(4))
+    trained = sgd.train(model, Task(model.read(), examples, 0, stream(4)))
     assert torch.allclose(trained, Model(net).read(), rtol=1e-5, atol=1e-6)
 
 
 def test_the_stream_decides_the_order_of_examples() -> None:
     model, examples = initialised(perceptron), points(20, 0, stream(0))
     sgd, start = Sgd(batch_size=4, epochs=1), model.read()
-    first = sgd.train(model, start, examples, 0, stream(1))
-    assert torch.equal(sgd.train(model, start, examples, 0, stream(1)), first)
-    assert not torch.equal(sgd.train(model, start, examples, 0, stream(2)), first)
+    first = sgd.train(model, Task(start, examples, 0, stream(1)))
+    assert torch.equal(sgd.train(model, Task(start, examples, 0, stream(1))), first)
+    assert not torch.equal(sgd.train(model, Task(start, examples, 0, stream(2))), first)
 
 
 @pytest.mark.parametrize("build", [perceptron, with_dropout])
@@ -149,16 +149,16 @@ def test_torchs_own_generator_is_neither_read_nor_moved(build: type[nn.Module]) 
     start = model.read()
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first = Sgd(epochs=1).train(model, start, examples, 0, stream(1))
+    first = Sgd(epochs=1).train(model, Task(start, examples, 0, stream(1)))
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert torch.equal(Sgd(epochs=1).train(model, start, examples, 0, stream(1)), first)
+    assert torch.equal(Sgd(epochs=1).train(model, Task(start, examples, 0, stream(1))), first)
 
 
 def test_dropout_draws_differently_in_another_stream() -> None:
     model, examples = initialised(with_dropout), points(20, 0, stream(0))
     one_batch = Sgd(epochs=1, batch_size=20)  # the order in a single batch matters to nothing but rounding
-    a, b = (one_batch.train(model, model.read(), examples, 0, stream(s)) for s in (1, 2))
+    a, b = (one_batch.train(model, Task(model.read(), examples, 0, stream(s))) for s in (1, 2))
     assert not torch.allclose(a, b, atol=1e-4)
 
 
@@ -167,7 +167,7 @@ def test_frozen_parameters_stay_where_they_are() -> None:
     module[0].requires_grad_(False)
     model = Model(module)
     start = model.read()
-    trained = Sgd(momentum=0.9).train(model, start, points(20, 0, stream(0)), 0, stream(1), Pull(start + 1, 0.5))
+    trained = Sgd(momentum=0.9).train(model, Task(start, points(20, 0, stream(0)), 0, stream(1), Pull(start + 1, 0.5)))
     trainable = model.layout.num_trainable
     assert torch.equal(trained[trainable:], start[trainable:])
     assert not torch.equal(trained[:trainable], start[:trainable])
@@ -187,7 +187,7 @@ def test_tied_weights_train_as_one() -> None:
     # d/dx (x² − 3)² = 2(x² − 3) · 2x = −8 at 1.
     sgd = Sgd(learning_rate=0.125, weight_decay=0.0, epochs=1)
     examples = Examples(torch.ones(1, 1), torch.tensor([3.0]))
-    assert sgd.train(scalar_model(Twice()), point(1), examples, 0, stream(0)).tolist() == [2.0]
+    assert sgd.train(scalar_model(Twice()), Task(point(1), examples, 0, stream(0))).tolist() == [2.0]
 
 
 @pytest.mark.parametrize(

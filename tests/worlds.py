@@ -16,12 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo import wire
+from fedfomo.client import Client, ClientId, Start
 from fedfomo.examples import ClientData, Examples
-from fedfomo.federation import AnyAlgorithm, Client, ClientId, Federation, dispatch_all, play_round
+from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, play_round
 from fedfomo.model import Model, Score
+from fedfomo.parameters import Layout, Slot
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem, contributes
 from fedfomo.training import Sgd
+
+ROUNDS = 4
+"""How many rounds methods believe to be planned."""
 
 HALFWAY = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=1)
 """One step x ← x − 0.25 · 2(x − target): half of the way to the training target."""
@@ -57,7 +62,8 @@ def scalar_client(
     """Return a client that judges by one target and trains towards another; None means that it has no data."""
     train = targets() if train_target is None else targets(train_target)
     validation = targets() if target is None else targets(target)
-    return Client(id, ClientData(train, validation, targets()), scalar_model(), HALFWAY, round, seed)
+    data = ClientData(train, validation, targets())
+    return client_of(Problem(scalar_model(), torch.zeros(1), [data], HALFWAY, seed), 0, round, id)
 
 
 def scalar_problem(clients: Sequence[tuple[float | None, float | None]], seed: int = 0) -> Problem:
@@ -124,6 +130,26 @@ def points_problem(
     return Problem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed)
 
 
+def client_of(
+    problem: Problem,
+    client: ClientId,
+    round: int = 0,
+    id: ClientId | None = None,
+    algorithm: AnyAlgorithm | None = None,
+) -> Client:
+    """Return one of a problem's clients in some round, as an algorithm meets it."""
+    model = problem.model_of(algorithm) if algorithm else problem.model
+    data, start = problem.clients[client], problem.start(ROUNDS)
+    return Client(client if id is None else id, data, start, model, problem.trainer, round, problem.seed)
+
+
+def start_of(num_clients: int, *initial: float) -> Start:
+    """Return the outset of a federation whose models are points."""
+    theta = point(*initial)
+    layout = Layout((Slot("x", theta.shape, 0),), len(theta), len(theta))
+    return Start(theta, layout, num_clients, ROUNDS)
+
+
 class InProcess:
     """The plainest exchange: plays every client here and now, and remembers what each of them keeps."""
 
@@ -155,8 +181,8 @@ class InProcess:
 
     def personalise(self, round: int, n: ClientId, download: Any) -> Client:
         problem = self._problem
-        client = Client(n, problem.clients[n], problem.model, problem.trainer, round, problem.seed)
-        memory = self.memories[n] if n in self.memories else self._algorithm.start_client(problem.initial)
+        client = client_of(problem, n, round, algorithm=self._algorithm)
+        memory = self.memories[n] if n in self.memories else self._algorithm.start_client(problem.start(ROUNDS))
         personal = self._algorithm.personalise(client, download, memory)
         self.memories[n], self.personalised[n] = personal.memory, personal.model
         return client
@@ -171,7 +197,7 @@ def play(
 ) -> tuple[Any, dict[ClientId, Tensor]]:
     """Play one round per cohort and the last federated update; return the state and everybody's model."""
     federation = federation_of(problem, algorithm)
-    state = algorithm.start_server(problem.initial, range(len(problem.clients)))
+    state = algorithm.start_server(problem.start(ROUNDS))
     for t, cohort in enumerate(cohorts):
         state = play_round(federation, state, t, cohort, exchange).state
     downloads = dispatch_all(federation, state, len(cohorts), range(len(problem.clients)))

@@ -84,7 +84,7 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     with layers_draw_from(stream(seed, "initial model")):
         module = NETWORKS[network](shape, data.num_classes)
     model = Model(module, channels_last=works_channels_last(module, data.train.inputs))
-    problem = Problem(model, model.read(), scenario.clients, setting.training, seed)
+    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, scenario.partition.groups)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers)
     return Prepared(data, scenario, problem, plan)
@@ -118,8 +118,9 @@ def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell)
     started = time.monotonic()
     try:
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher)
+        network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():
-            home.write_tensors(f"models/client-{client:05d}.safetensors", prepared.problem.model.state_dict(model))
+            home.write_tensors(f"models/client-{client:05d}.safetensors", network.state_dict(model))
         record = _record(config, prepared, result, time.monotonic() - started)
         write_atomically(finished, to_json(asdict(record), indent=1).encode())
         home.clear_up()

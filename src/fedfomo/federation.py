@@ -4,50 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfomo import wire
-from fedfomo.examples import ClientData
-from fedfomo.model import Model
+from fedfomo.client import Client, ClientId, Start
 from fedfomo.randomness import stream
-from fedfomo.training import LocalTrainer, Pull
-
-ClientId = int
 
 State = TypeVar("State")
 Download = TypeVar("Download")
 Upload = TypeVar("Upload")
 Memory = TypeVar("Memory")
-
-
-@dataclass(frozen=True)
-class Client:
-    """What an algorithm may use on a client during one round."""
-
-    id: ClientId
-    data: ClientData
-    model: Model
-    trainer: LocalTrainer
-    round: int
-    seed: int
-
-    @property
-    def num_trainable(self) -> int:
-        """How many leading coordinates of θ are trainable; the rest are buffers."""
-        return self.model.layout.num_trainable
-
-    def train(self, start: Tensor, pull: Pull | None = None) -> Tensor:
-        """Train on the client's own training data from `start`."""
-        rng = stream(self.seed, "train", self.round, self.id)
-        return self.trainer.train(self.model, start, self.data.train, self.round, rng, pull)
-
-    def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
-        """Judge models on the client's target; NaN for each if it has no validation data."""
-        losses = [self.model.loss(theta, self.data.validation) for theta in models]
-        return torch.tensor(losses, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -77,7 +46,7 @@ class Algorithm(Protocol[State, Download, Upload, Memory]):
     """
 
     # On the server.
-    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+    def start_server(self, start: Start) -> State:
         """Return the server's state before the first round."""
         ...
 
@@ -90,7 +59,7 @@ class Algorithm(Protocol[State, Download, Upload, Memory]):
         ...
 
     # On a client.
-    def start_client(self, initial: Tensor) -> Memory:
+    def start_client(self, start: Start) -> Memory:
         """Return a client's memory before its first round."""
         ...
 
@@ -104,6 +73,24 @@ class Algorithm(Protocol[State, Download, Upload, Memory]):
 
 
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]
+
+
+@runtime_checkable
+class OwnNetwork(Protocol):
+    """An algorithm whose clients predict with a network built around the given one; `client.model` is then that."""
+
+    def network(self, module: nn.Module) -> nn.Module:
+        """Build the network of one client from a copy of the given one, or return that copy."""
+        ...
+
+
+@runtime_checkable
+class ChecksUploads(Protocol):
+    """An algorithm whose uploads have properties that their annotations cannot express."""
+
+    def fault_of(self, state: Any, upload: Any) -> str | None:
+        """Say what makes an upload unfit for use, or return None."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -197,6 +184,8 @@ def play_round(
         fault = "nobody asked for it"
         if client in downloads:
             fault = wire.fault_of(schema, arrived[client], federation.model_size, federation.num_clients)
+            if fault is None and isinstance(federation.algorithm, ChecksUploads):
+                fault = federation.algorithm.fault_of(state, arrived[client])
         if fault is None:
             uploads[client] = arrived[client]
         else:

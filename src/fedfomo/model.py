@@ -62,13 +62,18 @@ class Model:
         self._bind()
         self._batch_norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
 
+    @property
+    def trainable(self) -> Tensor:
+        """The working parameters' trainable coordinates, live: writing to them changes the module."""
+        return self._theta[: self.layout.num_trainable]
+
     def read(self) -> Tensor:
         """Copy the working parameters out."""
         self._rebind_replaced_buffers()
         return self._theta.clone()
 
     def load(self, theta: Tensor) -> Tensor:
-        """Copy θ into the module and return its trainable coordinates, live: writing to them changes the module.
+        """Copy θ into the module and return its trainable coordinates, live.
 
         Integer buffers are set back to the values that the module was built with.
         """
@@ -77,7 +82,7 @@ class Model:
         buffers = dict(self._module.named_buffers())
         for name, value in self._integers.items():
             buffers[name].copy_(value)
-        return self._theta[: self.layout.num_trainable]
+        return self.trainable
 
     def backward(self, batch: Examples) -> Tensor:
         """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it."""
@@ -132,10 +137,27 @@ class Model:
         is_per_example = isinstance(metric, Tensor) and metric.numel() == len(few)  # pyright: ignore[reportUnnecessaryIsInstance]
         require(is_per_example, "the metric must give one figure per example")
 
+    def rebuilt(self, build: Callable[[nn.Module], nn.Module]) -> Model:
+        """Return a model with the same loss and metric around another network that is built from this one's.
+
+        `build` receives a copy of the module; if it returns that copy itself, the model stays as it is.
+        """
+        given = copy.deepcopy(self._module)
+        built = build(given)
+        return self if built is given else Model(built, self._loss, self._metric, self.layout.channels_last)
+
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
         self.load(theta)
         return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+
+    def module(self, theta: Tensor) -> nn.Module:
+        """Return a network of its own with these parameters, ready for use."""
+        self.load(theta)
+        alone = copy.deepcopy(self._module)
+        for parameter in alone.parameters():
+            parameter.grad = None
+        return alone.to(memory_format=torch.contiguous_format).eval()  # pyright: ignore[reportCallIssue]
 
     def _mean_loss(self, batch: Examples) -> Tensor:
         return self._loss(self._outputs(batch), batch.labels).mean()

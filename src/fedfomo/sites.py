@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -122,12 +121,14 @@ def federate(
     for name, own in zip(names, data, strict=True):
         _check(name, own, problem)
     plan = Plan(rounds, participation, rounds, (os.cpu_count() or 1) if workers is None else workers)
-    result = simulate(problem, make_algorithm(method, options), plan, watcher=watcher)
+    algorithm = make_algorithm(method, options)
+    result = simulate(problem, algorithm, plan, watcher=watcher)
     # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
     alone = simulate(problem, make_algorithm("local"), replace(plan, participation=1.0), watcher=watcher)
+    network = problem.model_of(algorithm)
     return Federated(
         sites=names,
-        models={name: _module(make_model, model, result, client) for client, name in enumerate(names)},
+        models={name: network.module(result.models[client]) for client, name in enumerate(names)},
         scores={name: result.after_update[client] for client, name in enumerate(names)},
         local_scores={name: alone.after_update[client] for client, name in enumerate(names)},
         affinity=result.affinity,
@@ -185,12 +186,6 @@ def _refusals(names: tuple[str, ...], result: RunResult) -> list[str]:
 
 def _some_inputs(data: list[ClientData]) -> Tensor:
     return max((part.inputs for own in data for part in (own.train, own.validation)), key=len)
-
-
-def _module(make_model: Callable[[], nn.Module], model: Model, result: RunResult, client: int) -> nn.Module:
-    module = copy.deepcopy(make_model())  # each site's own, whatever make_model returns
-    module.load_state_dict(model.state_dict(result.models[client]))
-    return module.eval()
 
 
 def _shortages(names: tuple[str, ...], data: list[ClientData]) -> list[str]:

@@ -6,6 +6,7 @@ Torch is imported only once training starts: the command line shows these settin
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,9 +20,17 @@ if TYPE_CHECKING:
     from fedfomo.model import Model
 
 
+class Penalty(Protocol):
+    """A term of a training objective that reads no data."""
+
+    def add_gradient(self, gradient: Tensor, theta: Tensor) -> None:
+        """Add the term's gradient at θ; both hold the trainable coordinates only."""
+        ...
+
+
 @dataclass(frozen=True)
 class Pull:
-    """The term strength/2 · ‖θ − anchor‖² of a training objective; it reads no data."""
+    """The term strength/2 · ‖θ − anchor‖²."""
 
     anchor: Tensor
     strength: float
@@ -31,19 +40,41 @@ class Pull:
         gradient.add_(theta - self.anchor[: len(theta)], alpha=self.strength)
 
 
-class LocalTrainer(Protocol):
-    """Turns a starting point into trained parameters."""
+@dataclass(frozen=True)
+class Task:
+    """One local training: where it starts, on what, for how long, and under which constraints."""
 
-    def train(
-        self,
-        model: Model,
-        start: Tensor,
-        examples: Examples,
-        round: int,
-        rng: torch.Generator,
-        pull: Pull | None = None,
-    ) -> Tensor:
-        """Return new parameters; `start` is left as it was."""
+    start: Tensor
+    examples: Examples
+    round: int
+    rng: torch.Generator
+    penalty: Penalty | None = None
+    epochs: int | None = None  # None: as many as the trainer's
+    moving: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
+
+
+class LocalTrainer(Protocol):
+    """How a client trains: on which batches, with which gradient, with which steps."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training data each round (E)."""
+        ...
+
+    def learning_rate_in(self, round: int) -> float:
+        """Return the step size of one round."""
+        ...
+
+    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
+        """Cut the examples into the batches of several epochs."""
+        ...
+
+    def gradient(self, model: Model, batch: Examples) -> Tensor:
+        """Return the gradient of the training objective at the loaded parameters; the next call overwrites it."""
+        ...
+
+    def train(self, model: Model, task: Task) -> Tensor:
+        """Return new parameters; the task's are left as they were."""
         ...
 
 
@@ -85,30 +116,33 @@ class Sgd:
         decayed = self.learning_rate * self.learning_rate_decay**round
         return max(decayed, min(self.learning_rate_floor, self.learning_rate))
 
-    def train(
-        self,
-        model: Model,
-        start: Tensor,
-        examples: Examples,
-        round: int,
-        rng: torch.Generator,
-        pull: Pull | None = None,
-    ) -> Tensor:
-        """Run E shuffled epochs from `start`; with no examples, return it unchanged."""
+    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
+        """Shuffle the examples anew for every epoch."""
+        for _ in range(epochs):
+            yield from examples.shuffled_batches(self.batch_size, rng)
+
+    def gradient(self, model: Model, batch: Examples) -> Tensor:
+        """Return the gradient of loss and weight decay at the loaded parameters."""
+        gradient = model.backward(batch)
+        if self.weight_decay:
+            gradient.add_(model.trainable, alpha=self.weight_decay)
+        return gradient
+
+    def train(self, model: Model, task: Task) -> Tensor:
+        """Run the epochs from the start; with no examples, return it unchanged."""
         from fedfomo.randomness import layers_draw_from
 
-        step = self.learning_rate_in(round)
-        theta = model.load(start)
+        step = self.learning_rate_in(task.round)
+        theta = model.load(task.start)
         velocity: Tensor | None = None
-        with layers_draw_from(rng):
-            for _ in range(self.epochs):
-                for batch in examples.shuffled_batches(self.batch_size, rng):
-                    gradient = model.backward(batch)
-                    if self.weight_decay:
-                        gradient.add_(theta, alpha=self.weight_decay)
-                    if pull is not None:
-                        pull.add_gradient(gradient, theta)
-                    if self.momentum:
-                        velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
-                    theta.sub_(gradient if velocity is None else velocity, alpha=step)
+        with layers_draw_from(task.rng):
+            for batch in self.batches(task.examples, task.epochs or self.epochs, task.rng):
+                gradient = self.gradient(model, batch)
+                if task.penalty is not None:
+                    task.penalty.add_gradient(gradient, theta)
+                if task.moving is not None:
+                    gradient.mul_(task.moving)
+                if self.momentum:
+                    velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
+                theta.sub_(gradient if velocity is None else velocity, alpha=step)
         return model.read()

@@ -33,6 +33,8 @@ class Kind:
 
 Parameters = Annotated[Tensor, Kind("parameters", torch.float32, 1, is_model=True)]
 """A whole θ."""
+Coordinates = Annotated[Tensor, Kind("coordinates", torch.float32, 1)]
+"""Some of the coordinates of a θ; whoever declares it checks how many."""
 Numbers = Annotated[Tensor, Kind("numbers", torch.float64, 1)]
 """Any number of float64 values."""
 Table = Annotated[Tensor, Kind("table", torch.float64, 2)]
@@ -82,7 +84,7 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
                 return f"'{name}' has {tensor.numel()} coordinates, the model has {model_size}"
             if kind.dtype == torch.int64 and not bool(((tensor >= 0) & (tensor < num_clients)).all()):
                 return f"'{name}' names a client that does not exist"
-            if kind.num_dimensions == 1 and not kind.is_model:
+            if kind.num_dimensions == 1 and kind.dtype != torch.float32:
                 owner = name.rpartition(".")[0]
                 if lengths.setdefault(owner, len(tensor)) != len(tensor):
                     return f"'{name}' has {len(tensor)} entries, its neighbour {lengths[owner]}"

@@ -7,7 +7,7 @@ from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
 from fedfomo.simulation.run import Plan, simulate
-from worlds import ids, numbers, point, scalar_client, scalar_problem
+from worlds import ids, numbers, point, scalar_client, scalar_problem, start_of
 
 MEMBERS = (0.0, 3.0, 6.0)
 
@@ -76,7 +76,7 @@ def test_the_member_left_out_is_what_the_averages_differ_by() -> None:
 
 def test_before_anybody_has_uploaded_a_client_keeps_its_model() -> None:
     algorithm = FedFomoAverages()
-    download = algorithm.dispatch(algorithm.start_server(point(0), range(3)), 0, stream(0))
+    download = algorithm.dispatch(algorithm.start_server(start_of(3, 0)), 0, stream(0))
     assert download.average is None
     memory = Memory(point(7), Findings(ids(1), numbers(2.0), numbers(1.0)))
     personal = algorithm.personalise(scalar_client(target=1.0), download, memory)

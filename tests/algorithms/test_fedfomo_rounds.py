@@ -8,7 +8,7 @@ import torch
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State
 from fedfomo.federation import draw_cohort, play_round
 from fedfomo.simulation.run import Plan, simulate
-from worlds import InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem
+from worlds import ROUNDS, InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem, start_of
 
 ALL_OF_THEM = FedFomo(num_downloads=10)
 
@@ -62,7 +62,7 @@ def test_the_reference_is_the_model_after_the_last_federated_update_even_after_a
         return play_round(federation, state, round, cohort, exchange).state
 
     # Round 0: nobody has uploaded, so a0 = 0; training gives b0 = 4.
-    state = play_one(algorithm.start_server(problem.initial, range(2)), 0, [0, 1])
+    state = play_one(algorithm.start_server(problem.start(ROUNDS)), 0, [0, 1])
     assert (exchange.memories[0].reference.item(), exchange.memories[0].own.item()) == (0.0, 4.0)
     assert (exchange.memories[1].reference.item(), exchange.memories[1].own.item()) == (0.0, 6.0)
     assert state.affinity.tolist() == [[1.0, 0.0], [0.0, 1.0]]
@@ -96,7 +96,7 @@ def test_a_client_that_took_part_for_the_first_time_late_starts_from_the_initial
     algorithm = FedFomo()
     exchange = InProcess(problem, algorithm)
     federation = federation_of(problem, algorithm)
-    state = play_round(federation, algorithm.start_server(point(0), range(2)), 0, [1], exchange).state
+    state = play_round(federation, algorithm.start_server(start_of(2, 0)), 0, [1], exchange).state
     play_round(federation, state, 1, [0], exchange)
     # Reference and own model are both 0 (loss 36): own weighs 0; the other, 4 (loss 4), weighs 32/4 and is taken.
     assert exchange.memories[0].findings.increments.tolist() == [0.0, 8.0]
@@ -164,7 +164,7 @@ def test_a_client_whose_training_diverges_harms_nobody_and_goes_on_receiving() -
     algorithm = FedFomo()
     exchange = InProcess(problem, algorithm)
     federation = federation_of(problem, algorithm)
-    first = play_round(federation, algorithm.start_server(point(0), range(2)), 0, [0, 1], exchange)
+    first = play_round(federation, algorithm.start_server(start_of(2, 0)), 0, [0, 1], exchange)
     second = play_round(federation, first.state, 1, [0, 1], exchange)
     assert first.refused == second.refused == {0: "'model' is not finite"}
     assert sorted(second.state.models) == [1]

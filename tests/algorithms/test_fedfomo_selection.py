@@ -17,7 +17,7 @@ from fedfomo.algorithms.fedfomo import (
 )
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from worlds import ids, numbers, point, scalar_client
+from worlds import ids, numbers, point, scalar_client, start_of
 
 
 def uploads_of(*clients: int) -> dict[int, Upload]:
@@ -125,7 +125,7 @@ def test_the_unknown_comes_before_the_harmful_and_after_the_helpful() -> None:
 
 
 def test_affinity_starts_as_identity_without_models() -> None:
-    state = FedFomo().start_server(point(0), range(3))
+    state = FedFomo().start_server(start_of(3, 0))
     assert torch.equal(state.affinity, torch.eye(3, dtype=torch.float64))
     assert dict(state.models) == {}
     assert [sent_to(FedFomo(), state, client) for client in range(3)] == [[], [], []]

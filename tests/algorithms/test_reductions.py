@@ -10,34 +10,24 @@ from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
 from fedfomo.algorithms.local import Local
-from fedfomo.examples import Examples
 from fedfomo.federation import dispatch_all, play_round
 from fedfomo.model import Model
 from fedfomo.randomness import stream
 from fedfomo.simulation.run import Plan, simulate
-from fedfomo.training import Pull, Sgd
-from worlds import InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
+from fedfomo.training import Pull, Sgd, Task
+from worlds import ROUNDS, InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
 
 THREE_ROUNDS = Plan(rounds=3)
 
 
 @dataclass(frozen=True)
-class Pulled:
-    """A trainer that adds a pull to another's objective."""
+class Pulled(Sgd):
+    """A trainer that adds a pull to its objective, whatever the algorithm."""
 
-    trainer: Sgd
-    pull: Pull
+    pull: Pull | None = None
 
-    def train(
-        self,
-        model: Model,
-        start: Tensor,
-        examples: Examples,
-        round: int,
-        rng: torch.Generator,
-        pull: Pull | None = None,
-    ) -> Tensor:
-        return self.trainer.train(model, start, examples, round, rng, self.pull)
+    def train(self, model: Model, task: Task) -> Tensor:
+        return super().train(model, replace(task, penalty=self.pull))
 
 
 def test_fedavg_of_one_client_is_local_training() -> None:
@@ -53,7 +43,7 @@ def test_local_training_is_the_trainer_called_once_a_round() -> None:
     theta = problem.initial
     for t in range(3):
         rng = stream(problem.seed, "train", t, 1)
-        theta = problem.trainer.train(problem.model, theta, problem.clients[1].train, t, rng)
+        theta = problem.trainer.train(problem.model, Task(theta, problem.clients[1].train, t, rng))
     assert torch.equal(simulate(problem, Local(), THREE_ROUNDS).models[1], theta)
 
 
@@ -66,7 +56,7 @@ def test_fine_tuning_uploads_what_fedavg_uploads() -> None:
         ("always", FedAvgFineTuned(gated=False)),
     ):
         exchange = InProcess(problem, algorithm)
-        state = algorithm.start_server(problem.initial, range(6))
+        state = algorithm.start_server(problem.start(ROUNDS))
         uploads[name] = []
         for t in range(3):
             played = play_round(federation_of(problem, algorithm), state, t, range(6), exchange)
@@ -81,7 +71,7 @@ def test_fine_tuning_is_one_more_round_of_training_on_the_global_model() -> None
     tuned = simulate(problem, FedAvgFineTuned(gated=False), Plan(rounds=2)).models
     for client, data in enumerate(problem.clients):
         rng = stream(problem.seed, "train", 2, client)
-        assert torch.equal(tuned[client], problem.trainer.train(problem.model, state.model, data.train, 2, rng))
+        assert torch.equal(tuned[client], problem.trainer.train(problem.model, Task(state.model, data.train, 2, rng)))
     gated = simulate(problem, FedAvgFineTuned(), Plan(rounds=2)).models
     for client, data in enumerate(problem.clients):
         choices = {problem.model.loss(m, data.validation): m for m in (tuned[client], global_models[client])}
@@ -100,7 +90,7 @@ def test_a_gate_refuses_what_validation_does_not_like() -> None:
 def test_a_pull_of_no_strength_is_no_pull() -> None:
     problem = points_problem()
     pull = Pull(torch.randn(len(problem.initial), generator=stream(0)), 0.0)
-    pulled = replace(problem, trainer=Pulled(problem.trainer, pull))  # type: ignore[arg-type]
+    pulled = replace(problem, trainer=Pulled(batch_size=5, epochs=1, pull=pull))
     assert digest(simulate(pulled, FedAvg(), THREE_ROUNDS).models) == digest(
         simulate(problem, FedAvg(), THREE_ROUNDS).models
     )
@@ -113,7 +103,7 @@ def test_fedfomo_of_one_client_is_local_training_with_early_stopping() -> None:
     for t in range(4):
         if model.loss(own, data.validation) < model.loss(reference, data.validation):
             reference = own
-        own = problem.trainer.train(model, reference, data.train, t, stream(problem.seed, "train", t, 0))
+        own = problem.trainer.train(model, Task(reference, data.train, t, stream(problem.seed, "train", t, 0)))
     better = own if model.loss(own, data.validation) < model.loss(reference, data.validation) else reference
     assert torch.equal(simulate(problem, FedFomo(), Plan(rounds=4)).models[0], better)
 
@@ -124,7 +114,7 @@ def test_fedfomo_in_its_first_round_trains_as_everybody_does() -> None:
     for algorithm in (Local(), FedAvg(), FedFomo(), FedFomoAverages()):
         exchange = InProcess(problem, algorithm)
         downloads = dispatch_all(
-            federation_of(problem, algorithm), algorithm.start_server(problem.initial, range(6)), 0, range(6)
+            federation_of(problem, algorithm), algorithm.start_server(problem.start(ROUNDS)), 0, range(6)
         )
         uploads = exchange(0, downloads)
         trained = {n: exchange.memories[n].own if isinstance(algorithm, Local) else uploads[n].model for n in range(6)}

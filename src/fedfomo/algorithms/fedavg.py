@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
 
 
@@ -61,9 +62,9 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
 class FedAvg:
     """Train one global model; every client uses it."""
 
-    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+    def start_server(self, start: Start) -> State:
         """Start from the common initial model."""
-        return State(initial)
+        return State(start.initial)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
@@ -73,7 +74,7 @@ class FedAvg:
         """Average the uploads; if none arrived, stay."""
         return State(average_uploads(uploads, otherwise=state.model))
 
-    def start_client(self, initial: Tensor) -> None:
+    def start_client(self, start: Start) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:

@@ -6,14 +6,14 @@ result only if its validation data agree that it is better.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
 
 
@@ -31,9 +31,9 @@ class FedAvgFineTuned:
     gated: bool = True
     """Keep the fine-tuned model only where validation loss falls; otherwise always."""
 
-    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+    def start_server(self, start: Start) -> State:
         """Start from the common initial model."""
-        return State(initial)
+        return State(start.initial)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
@@ -43,9 +43,9 @@ class FedAvgFineTuned:
         """Average the uploads; if none arrived, stay."""
         return State(average_uploads(uploads, otherwise=state.model))
 
-    def start_client(self, initial: Tensor) -> Memory:
+    def start_client(self, start: Start) -> Memory:
         """Remember the initial model until there is a tuned one."""
-        return Memory(initial)
+        return Memory(start.initial)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Fine-tune the global model for as long as a round trains, then let validation choose."""

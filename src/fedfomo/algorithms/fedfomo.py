@@ -19,8 +19,9 @@ from torch import Tensor
 
 from fedfomo.affinity import group_by_affinity
 from fedfomo.algorithms.fedavg import group_averages
+from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
-from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Ids, Numbers, Parameters, Table
 
 # Two models this close are the same model: a loss gap between them is noise, not improvement.
@@ -206,9 +207,9 @@ class FedFomo:
         require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
         require(self.num_averages >= 0, f"num_averages must be at least 0, not {self.num_averages}")
 
-    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+    def start_server(self, start: Start) -> State:
         """Start without models."""
-        return State.start(len(clients))
+        return State.start(start.num_clients)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the models of highest affinity, some at random."""
@@ -227,9 +228,9 @@ class FedFomo:
         groups = group_by_affinity(after.affinity[ids][:, ids], self.num_averages)
         return replace(after, averages=group_averages([after.models[n] for n in ids], groups))
 
-    def start_client(self, initial: Tensor) -> Memory:
+    def start_client(self, start: Start) -> Memory:
         """Take the common initial model for both past and present."""
-        return Memory(initial, initial, Findings.none())
+        return Memory(start.initial, start.initial, Findings.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Judge the candidates, own model included, and move from the reference towards those that help."""

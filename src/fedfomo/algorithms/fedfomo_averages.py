@@ -11,7 +11,7 @@ a reader nothing that arithmetic cannot undo.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,8 +28,9 @@ from fedfomo.algorithms.fedfomo import (
     mix,
     mixing_weights,
 )
+from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
-from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Ids, Parameters
 
 
@@ -66,9 +67,9 @@ class FedFomoAverages:
         require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
         require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
 
-    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> State:
+    def start_server(self, start: Start) -> State:
         """Start without models."""
-        return State.start(len(clients))
+        return State.start(start.num_clients)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Average the client's own upload with others of high affinity; once whole, once without each."""
@@ -87,15 +88,15 @@ class FedFomoAverages:
         """Store models and update P."""
         return state.after(uploads)
 
-    def start_client(self, initial: Tensor) -> Memory:
+    def start_client(self, start: Start) -> Memory:
         """Start from the common initial model."""
-        return Memory(initial, Findings.none())
+        return Memory(start.initial, Findings.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Move from the average towards the members whose absence hurts."""
         average = download.average
         if average is None:
-            return Personalised(memory.model, self.start_client(memory.model))
+            return Personalised(memory.model, Memory(memory.model, Findings.none()))
         loss_of_average, *losses = client.validation_losses((average, *download.averages_without)).tolist()
         weights = leave_one_out_weights(torch.tensor(losses, dtype=torch.float64), loss_of_average)
         members = [member_of(average, without, len(losses)) for without in download.averages_without]

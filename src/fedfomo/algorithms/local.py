@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from fedfomo.federation import Client, ClientId, Personalised, Trained
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
 
 
@@ -23,7 +23,7 @@ class Memory:
 class Local:
     """Train alone; nothing is sent either way."""
 
-    def start_server(self, initial: Tensor, clients: Sequence[ClientId]) -> None:
+    def start_server(self, start: Start) -> None:
         """Keep nothing."""
 
     def dispatch(self, state: None, to: ClientId, rng: torch.Generator) -> None:
@@ -32,9 +32,9 @@ class Local:
     def collect(self, state: None, uploads: Mapping[ClientId, None]) -> None:
         """Receive nothing."""
 
-    def start_client(self, initial: Tensor) -> Memory:
+    def start_client(self, start: Start) -> Memory:
         """Start from the common initial model."""
-        return Memory(initial)
+        return Memory(start.initial)
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
         """Use the own model as it is."""

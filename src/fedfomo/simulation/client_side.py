@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from fedfomo import wire
+from fedfomo.client import Client, ClientId, Start
 from fedfomo.examples import ClientData
-from fedfomo.federation import AnyAlgorithm, Client, ClientId, messages_of
+from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.model import Model, Score
 from fedfomo.simulation.tensors import References, TensorFiles
 from fedfomo.training import LocalTrainer
@@ -50,6 +51,15 @@ class Problem:
     clients: Sequence[ClientData]
     trainer: LocalTrainer
     seed: int
+    groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
+
+    def start(self, rounds: int) -> Start:
+        """Return what server and clients know before the first of so many rounds."""
+        return Start(self.initial, self.model.layout, len(self.clients), rounds, self.groups)
+
+    def model_of(self, algorithm: AnyAlgorithm) -> Model:
+        """Return what clients of an algorithm predict with: this model, or one that is built around it."""
+        return self.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else self.model
 
 
 def contributes(data: ClientData) -> bool:
@@ -60,8 +70,10 @@ def contributes(data: ClientData) -> bool:
 class ClientSide:
     """All clients' halves of a method."""
 
-    def __init__(self, problem: Problem, algorithm: AnyAlgorithm, files: TensorFiles) -> None:
+    def __init__(self, problem: Problem, start: Start, algorithm: AnyAlgorithm, files: TensorFiles) -> None:
         self._problem = problem
+        self._start = start
+        self._model = problem.model_of(algorithm)
         self._algorithm = algorithm
         self._messages = messages_of(algorithm)
         self._files = files
@@ -94,15 +106,15 @@ class ClientSide:
     def _client(self, order: Order) -> Client:
         problem = self._problem
         data = problem.clients[order.client]
-        return Client(order.client, data, problem.model, problem.trainer, order.round, problem.seed)
+        return Client(order.client, data, self._start, self._model, problem.trainer, order.round, problem.seed)
 
     def _memory(self, order: Order) -> Any:
         if order.memory is None:
-            return self._algorithm.start_client(self._problem.initial)
+            return self._algorithm.start_client(self._start)
         return wire.unpack(self._messages.memory, self._files.load(order.memory))
 
     def _score(self, client: Client, model: Tensor) -> Score:
-        return self._problem.model.score(model, client.data.test)
+        return self._model.score(model, client.data.test)
 
     def _keep(self, order: Order, results: dict[str, Any]) -> dict[str, References]:
         """Write what the client leaves behind; only the final, trainless pass needs the model kept for itself."""

@@ -137,7 +137,7 @@ def simulate(
 ) -> RunResult:
     """Play all rounds, or those that a checkpoint leaves to play, and one more federated update at the end."""
     with _tensor_files(home) as files, one_torch_thread():
-        crew = hire(lambda: ClientSide(problem, algorithm, files.reopen()), plan.workers)
+        crew = hire(lambda: ClientSide(problem, problem.start(plan.rounds), algorithm, files.reopen()), plan.workers)
         try:
             run = _Run(problem, algorithm, plan, home, watcher, files, crew)
             checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
@@ -178,7 +178,7 @@ class _Run:
         self._exchange = SimulatedExchange(problem, algorithm, crew, files, watcher.client_done if watcher else None)
 
     def start(self) -> Checkpoint:
-        state = self._algorithm.start_server(self._problem.initial, range(len(self._problem.clients)))
+        state = self._algorithm.start_server(self._problem.start(self._plan.rounds))
         references = self._files.save("start.safetensors", wire.pack(state))
         configuration = self._home.configuration if self._home else ""
         return Checkpoint(configuration, 0, references, {}, {}, {}, asdict(Traffic()), 0, self._files.checksums)
