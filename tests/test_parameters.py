@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedfomo.errors import InputError
-from fedfomo.parameters import Layout
+from fedfomo.parameters import Layer, Layout
 
 
 def batch_norm_net() -> nn.Module:
@@ -100,3 +100,21 @@ def test_a_module_that_cannot_learn_is_refused() -> None:
         Layout.of(nn.Flatten())
     with pytest.raises(InputError, match="Linear has no trainable parameter"):
         Layout.of(nn.Linear(1, 1).requires_grad_(False))
+
+
+def test_layers_are_the_modules_that_own_parameters() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Sequential(nn.Flatten(), nn.Linear(8, 3)))
+    layout = Layout.of(module)
+    assert layout.layers() == (Layer("0", True), Layer("1", False), Layer("2.1", False))
+    assert layout.mask(layout.layers()[1:2]).sum() == 2 + 2 + 2 + 2  # weight, bias, running mean and variance
+    assert layout.mask(layout.layers()).all()
+
+
+def test_a_submodules_coordinates_come_in_its_own_order() -> None:
+    inner = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    outer = nn.ModuleDict({"first": inner, "second": nn.Linear(2, 2)})
+    theta = torch.arange(float(Layout.of(outer).size))
+    own = theta[Layout.of(outer).coordinates_below("first")]
+    views, whole = Layout.of(inner).views(own), Layout.of(outer).views(theta)
+    for name, piece in views.items():
+        assert torch.equal(piece, whole[f"first.{name}"])

@@ -8,6 +8,7 @@ behind them, so that mixing and averaging are arithmetic on whole vectors while 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -25,9 +26,22 @@ class Slot:
     start: int
 
     @property
+    def owner(self) -> str:
+        """The name of the module whose tensor it is."""
+        return self.name.rpartition(".")[0]
+
+    @property
     def stop(self) -> int:
         """The end of the tensor's coordinates."""
         return self.start + math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A module that owns parameters itself, not through others: a convolution, a BatchNorm, a linear map."""
+
+    name: str
+    is_convolution: bool
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,26 @@ class Layout:
             slots.append(Slot(name, tensor.shape, start))
             start = slots[-1].stop
         return cls(tuple(slots), sum(tensor.numel() for _, tensor in trainable), start, channels_last)
+
+    def layers(self) -> tuple[Layer, ...]:
+        """List the layers that have trainable parameters, in the order in which the module holds them."""
+        trainable = [slot for slot in self.slots if slot.start < self.num_trainable]
+        names = dict.fromkeys(slot.owner for slot in trainable)
+        deep = {slot.owner for slot in trainable if len(slot.shape) >= 3}
+        return tuple(Layer(name, name in deep) for name in names)
+
+    def mask(self, layers: Collection[Layer]) -> Tensor:
+        """Mark the coordinates of θ, buffers included, that belong to some layers."""
+        owners = {layer.name for layer in layers}
+        mask = torch.zeros(self.size, dtype=torch.bool)
+        for slot in self.slots:
+            mask[slot.start : slot.stop] = slot.owner in owners
+        return mask
+
+    def coordinates_below(self, name: str) -> Tensor:
+        """Return where in θ the coordinates of a submodule lie, in the order of the submodule's own θ."""
+        inside = [slot for slot in self.slots if slot.name.startswith(name + ".")]
+        return torch.cat([torch.arange(slot.start, slot.stop) for slot in inside])
 
     def views(self, theta: Tensor) -> dict[str, Tensor]:
         """Name the pieces of θ; the pieces share its memory."""
