@@ -115,11 +115,11 @@ def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
 
     class Recorded(InProcess):
         def __call__(self, round: int, downloads: Any) -> dict[int, Any]:
-            uploads = super().__call__(round, downloads)
+            uploads = dict(super().__call__(round, downloads))
             carried.extend((messages.download, download) for download in downloads.values())
             carried.extend((messages.upload, upload) for upload in uploads.values())
             carried.extend((messages.memory, memory) for memory in self.memories.values())
-            return uploads
+            return uploads.items()
 
     exchange = Recorded(problem, algorithm)
     federation = federation_of(problem, algorithm)
@@ -184,7 +184,7 @@ def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm)
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
     state = play_round(federation, algorithm.start_server(problem.start(ROUNDS)), 0, range(6), exchange).state
-    state = play_round(federation, state, 1, range(6), lambda t, downloads: {}).state
+    state = play_round(federation, state, 1, range(6), lambda t, downloads: ()).state
     state = play_round(federation, state, 2, range(6), exchange).state
     for download in dispatch_all(federation, state, 3, range(6)).values():
         assert all(bool(torch.isfinite(t).all()) for t in wire.pack(download).values() if t.is_floating_point())
@@ -200,7 +200,7 @@ def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
         state, models = play(problem, algorithm, exchange, EVERYBODY_TWICE)
         outcomes.append((fingerprint(state), digest(models)))
     assert outcomes[0] == outcomes[1]
-    upload = InProcess(problem, algorithm)(0, dispatch_all(federation, _start(problem, algorithm), 0, [2]))[2]
+    upload = dict(InProcess(problem, algorithm)(0, dispatch_all(federation, _start(problem, algorithm), 0, [2])))[2]
     if wire.pack(upload):  # there is something to spoil
         assert _refused(federation, problem, algorithm, not_a_number(upload)) == [2]
 
@@ -290,7 +290,7 @@ def _start(problem: Problem, algorithm: AnyAlgorithm) -> Any:
 
 
 def _refused(federation: Federation, problem: Problem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
-    played = play_round(federation, _start(problem, algorithm), 0, [2], lambda t, downloads: {2: upload})
+    played = play_round(federation, _start(problem, algorithm), 0, [2], lambda t, downloads: [(2, upload)])
     return sorted(played.refused)
 
 

@@ -42,7 +42,7 @@ def test_uploads_reach_the_method_and_become_the_next_state() -> None:
 )
 def test_a_faulty_upload_is_refused_with_a_reason_and_the_rest_counts(model: Tensor, fault: str) -> None:
     uploads = {0: Upload(model, 5), 2: Upload(point(6), 5)}
-    played = play_round(THREE, State(point(0)), 0, [0, 2], lambda t, downloads: uploads)
+    played = play_round(THREE, State(point(0)), 0, [0, 2], lambda t, downloads: uploads.items())
     assert played.refused == {0: fault}
     assert sorted(played.uploads) == [2]
     assert played.state.model.item() == 6.0
@@ -50,24 +50,24 @@ def test_a_faulty_upload_is_refused_with_a_reason_and_the_rest_counts(model: Ten
 
 def test_uploads_are_collected_in_the_order_of_ids_whoever_answers_first() -> None:
     uploads = {n: Upload(point(n), 5) for n in (2, 0, 1)}
-    played = play_round(THREE, State(point(0)), 0, [0, 1, 2], lambda t, downloads: uploads)
+    played = play_round(THREE, State(point(0)), 0, [0, 1, 2], lambda t, downloads: uploads.items())
     assert list(played.uploads) == [0, 1, 2]
 
 
 def test_only_faulty_uploads_are_as_good_as_none() -> None:
     state = State(point(7))
-    played = play_round(THREE, state, 0, [0], lambda t, downloads: {0: Upload(point(math.inf), 5)})
+    played = play_round(THREE, state, 0, [0], lambda t, downloads: [(0, Upload(point(math.inf), 5))])
     assert played.state.model is state.model
 
 
 def test_refused_uploads_have_travelled_all_the_same() -> None:
-    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: {0: Upload(point(math.nan), 5)})
+    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: [(0, Upload(point(math.nan), 5))])
     assert (played.traffic.models_down, played.traffic.models_up) == (2.0, 1.0)
 
 
 def test_an_exchange_sees_the_cohorts_downloads_only() -> None:
     seen: list[list[int]] = []
-    play_round(THREE, State(point(0)), 4, [2, 0], lambda t, downloads: seen.append([t, *downloads]) or {})  # type: ignore[func-returns-value]
+    play_round(THREE, State(point(0)), 4, [2, 0], lambda t, downloads: seen.append([t, *downloads]) or ())  # type: ignore[func-returns-value]
     assert seen == [[4, 2, 0]]
 
 
@@ -140,7 +140,7 @@ def test_the_size_of_a_cohort_survives_rounding(num_clients: int, participation:
 
 def test_uploads_that_nobody_asked_for_are_refused() -> None:
     uploads = {n: Upload(point(9), 5) for n in (-1, 1, 2, 99)} | {0: None}
-    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: uploads)
+    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: uploads.items())
     assert played.refused == {
         -1: "nobody asked for it",
         0: "nothing arrived",

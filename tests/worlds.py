@@ -8,7 +8,7 @@ the simulator to keep it in files.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -167,7 +167,7 @@ class InProcess:
         self._unheard = unheard  # their uploads are lost on the way
         self._broken = broken  # their uploads arrive as NaN
 
-    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Any]:
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
         uploads: dict[ClientId, Any] = {}
         for n, download in downloads.items():
             client = self.personalise(round, n, download)
@@ -177,7 +177,7 @@ class InProcess:
             self.memories[n] = trained.memory
             if n not in self._unheard and contributes(client.data):
                 uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
-        return uploads
+        return uploads.items()
 
     def personalise(self, round: int, n: ClientId, download: Any) -> Client:
         problem = self._problem

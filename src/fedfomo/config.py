@@ -40,6 +40,8 @@ class Setting:
     """Score clients on their test data in every so many rounds, and always in the last."""
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+    stack: bool = True
+    """Compute many small clients together where that is faster; without it, results are exact to the bit anywhere."""
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")

@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
@@ -28,8 +30,9 @@ from fedfomo.networks import NETWORKS
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome, to_json
-from fedfomo.simulation.run import Plan, RunResult, Watcher, simulate
+from fedfomo.simulation.run import DENSE_LIMIT, Plan, RunResult, Watcher, simulate
 from fedfomo.simulation.tensors import write_atomically
+from fedfomo.tables import SparseTable
 
 Tell = Callable[[str], None]
 
@@ -57,6 +60,7 @@ class RunRecord:
     affinity: list[list[float]] | None  # who values whom: receiver × giver
     taken: list[list[float]] | None  # who has learnt from whom
     refusals: Mapping[int, int]  # how many uploads of each client were refused
+    gradients: int  # how many examples were differentiated, each as often as it was
     groups: list[int] | None  # the distribution that each client draws its training data from
     groups_found: list[int] | None  # by clustering the affinity matrix
     group_agreement: float | None  # adjusted Rand index between the two
@@ -86,7 +90,7 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     model = Model(module, channels_last=works_channels_last(module, data.train.inputs))
     problem = Problem(model, model.read(), scenario.clients, setting.training, seed, scenario.partition.groups)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
-    plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers)
+    plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers, setting.stack)
     return Prepared(data, scenario, problem, plan)
 
 
@@ -175,8 +179,10 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
     groups, targets = prepared.scenario.partition.groups, prepared.scenario.partition.targets
     found = None
     # With targets of others, affinity follows what a client aims at, and clients that value each other need not exist.
-    if result.affinity is not None and groups is not None and targets == tuple(range(len(targets))):
-        found = group_by_affinity(result.affinity, len(set(groups)))
+    own_targets = targets == tuple(range(len(targets)))
+    affinity = _rows(result.affinity)
+    if groups is not None and affinity is not None and own_targets:
+        found = group_by_affinity(torch.tensor(affinity, dtype=torch.float64), len(set(groups)))
     return RunRecord(
         method=config.method,
         options=options_of(config.options),
@@ -184,14 +190,19 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
         after_update=result.after_update,
         after_training=result.after_training,
         traffic=result.traffic,
-        affinity=None if result.affinity is None else result.affinity.tolist(),
-        taken=None if result.taken is None else result.taken.tolist(),
+        affinity=affinity,
+        taken=_rows(result.taken),
         refusals=result.refusals,
+        gradients=result.gradients,
         groups=None if groups is None else list(groups),
         groups_found=found,
         group_agreement=None if groups is None or found is None else agreement(groups, found),
         seconds=seconds,
     )
+
+
+def _rows(table: SparseTable | None) -> list[list[float]] | None:
+    return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
 
 
 def _environment(prepared: Prepared) -> dict[str, Any]:

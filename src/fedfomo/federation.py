@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
 
 import torch
@@ -105,7 +106,11 @@ class Messages:
 
 def messages_of(algorithm: AnyAlgorithm) -> Messages:
     """Read an algorithm's message types off its return annotations."""
+    return _messages_of(type(algorithm))
 
+
+@cache
+def _messages_of(algorithm: type[AnyAlgorithm]) -> Messages:
     def returns(method: Callable[..., Any]) -> Any:
         return get_type_hints(method, include_extras=True)["return"]
 
@@ -116,8 +121,8 @@ def messages_of(algorithm: AnyAlgorithm) -> Messages:
 class Exchange(Protocol):
     """Carries downloads to clients, lets them work, and returns the uploads of those that answered."""
 
-    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Mapping[ClientId, Any]:
-        """Return uploads keyed by client; a client that failed is simply absent."""
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
+        """Yield clients and their uploads as they arrive; a client that failed is simply absent."""
         ...
 
 
@@ -176,22 +181,26 @@ def play_round(
 ) -> PlayedRound[State]:
     """Play one round: dispatch, exchange, check what came back, collect."""
     downloads = dispatch_all(federation, state, round, cohort)
-    arrived = exchange(round, downloads)
+    arrived: dict[ClientId, Any] = {}
     refused: dict[ClientId, str] = {}
-    uploads: dict[ClientId, Any] = {}
-    schema = messages_of(federation.algorithm).upload
-    for client in sorted(arrived):
-        fault = "nobody asked for it"
-        if client in downloads:
-            fault = wire.fault_of(schema, arrived[client], federation.model_size, federation.num_clients)
-            if fault is None and isinstance(federation.algorithm, ChecksUploads):
-                fault = federation.algorithm.fault_of(state, arrived[client])
-        if fault is None:
-            uploads[client] = arrived[client]
-        else:
+    for client, upload in exchange(round, downloads):
+        arrived[client] = upload
+        fault = _fault_of(federation, state, upload) if client in downloads else "nobody asked for it"
+        if fault is not None:
             refused[client] = fault
+    uploads = {client: arrived[client] for client in sorted(arrived) if client not in refused}
     traffic = traffic_of(federation.model_size, downloads, arrived)
+    refused = dict(sorted(refused.items()))
     return PlayedRound(federation.algorithm.collect(state, uploads), uploads, refused, traffic)
+
+
+def _fault_of(federation: Federation, state: Any, upload: Any) -> str | None:
+    algorithm = federation.algorithm
+    schema = messages_of(algorithm).upload
+    fault = wire.fault_of(schema, upload, federation.model_size, federation.num_clients)
+    if fault is None and isinstance(algorithm, ChecksUploads):
+        return algorithm.fault_of(state, upload)
+    return fault
 
 
 def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]) -> Traffic:

@@ -41,7 +41,7 @@ class Score:
 class Model:
     """An architecture with its loss: everything about a network but its parameters.
 
-    The module's tensors are views of one working vector, and its gradients views of another, so an optimiser's
+    The architecture's tensors are views of one working vector, and its gradients views of another, so an optimiser's
     step is one operation on vectors. Every θ is copied in and copied out: no caller's vector is ever written to.
     """
 
@@ -53,9 +53,9 @@ class Model:
         channels_last: bool = False,
     ) -> None:
         self.layout = Layout.of(module, channels_last)
-        self._module = module
-        self._loss = loss
-        self._metric = metric
+        self.architecture = module
+        self.criterion = loss
+        self.metric = metric
         self._theta = self.layout.flatten(module)
         self._gradient = torch.zeros(self.layout.num_trainable)
         self._integers = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
@@ -79,14 +79,14 @@ class Model:
         """
         self._rebind_replaced_buffers()
         self._theta.copy_(theta)
-        buffers = dict(self._module.named_buffers())
+        buffers = dict(self.architecture.named_buffers())
         for name, value in self._integers.items():
             buffers[name].copy_(value)
         return self.trainable
 
     def backward(self, batch: Examples) -> Tensor:
         """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it."""
-        self._module.train()
+        self.architecture.train()
         if len(batch) == 1:
             # One example has no variance to normalise by: BatchNorm uses its running statistics.
             for layer in self._batch_norms:
@@ -106,13 +106,20 @@ class Model:
         if len(examples) == 0:
             return Score(float("nan"), float("nan"), 0)
         self.load(theta)
-        self._module.eval()
+        self.architecture.eval()
         loss, metric = 0.0, 0.0
         for batch in examples.batches(EVALUATION_BATCH):
             outputs = self._outputs(batch)
-            loss += float(self._loss(outputs, batch.labels).double().mean()) * len(batch)
-            metric += float(self._metric(outputs, batch.labels).double().sum())
+            loss += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
+            metric += float(self.metric(outputs, batch.labels).double().sum())
         return Score(loss / len(examples), metric / len(examples), len(examples))
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return the network's outputs at θ, in evaluation mode."""
+        self.load(theta)
+        self.architecture.eval()
+        return self._outputs(examples)
 
     def loss(self, theta: Tensor, examples: Examples) -> float:
         """Return the exact sample mean of the loss at θ, in evaluation mode."""
@@ -123,14 +130,14 @@ class Model:
         """Refuse, in words, examples that the network, the loss or the metric cannot take."""
         few = next(examples.batches(2))
         self.load(theta)
-        self._module.eval()
+        self.architecture.eval()
         step = "the model cannot take"
         try:
             outputs = self._outputs(few)
             step = "the loss cannot take the outputs and labels of"
-            loss = self._loss(outputs, few.labels)
+            loss = self.criterion(outputs, few.labels)
             step = "the metric cannot take the outputs and labels of"
-            metric = self._metric(outputs, few.labels)
+            metric = self.metric(outputs, few.labels)
         except Exception as error:  # whatever a user's own code raises
             raise InputError(f"{step} these examples ({type(error).__name__}: {error})") from error
         require(loss.numel() in (1, len(few)), f"the loss gives {tuple(loss.shape)}: give the mean, or one per example")
@@ -142,53 +149,53 @@ class Model:
 
         `build` receives a copy of the module; if it returns that copy itself, the model stays as it is.
         """
-        given = copy.deepcopy(self._module)
+        given = copy.deepcopy(self.architecture)
         built = build(given)
-        return self if built is given else Model(built, self._loss, self._metric, self.layout.channels_last)
+        return self if built is given else Model(built, self.criterion, self.metric, self.layout.channels_last)
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
         self.load(theta)
-        return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+        return {name: tensor.detach().clone() for name, tensor in self.architecture.state_dict().items()}
 
-    def module(self, theta: Tensor) -> nn.Module:
+    def network(self, theta: Tensor) -> nn.Module:
         """Return a network of its own with these parameters, ready for use."""
         self.load(theta)
-        alone = copy.deepcopy(self._module)
+        alone = copy.deepcopy(self.architecture)
         for parameter in alone.parameters():
             parameter.grad = None
         return alone.to(memory_format=torch.contiguous_format).eval()  # pyright: ignore[reportCallIssue]
 
     def _mean_loss(self, batch: Examples) -> Tensor:
-        return self._loss(self._outputs(batch), batch.labels).mean()
+        return self.criterion(self._outputs(batch), batch.labels).mean()
 
     def _outputs(self, batch: Examples) -> Tensor:
         inputs = batch.inputs
         if self.layout.channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return self._module(inputs)
+        return self.architecture(inputs)
 
     def _bind(self) -> None:
         values = self.layout.views(self._theta)
-        for name, parameter in self._module.named_parameters():
+        for name, parameter in self.architecture.named_parameters():
             parameter.data = values[name]
         for name, gradient in self.layout.trainable_views(self._gradient).items():
-            self._module.get_parameter(name).grad = gradient
-        for name in dict(self._module.named_buffers()):
+            self.architecture.get_parameter(name).grad = gradient
+        for name in dict(self.architecture.named_buffers()):
             if name in values:
                 self._set_buffer(name, values[name])
 
     def _rebind_replaced_buffers(self) -> None:
         # A layer may assign a new tensor to a buffer where others write into it.
         values = self.layout.views(self._theta)
-        for name, buffer in self._module.named_buffers():
+        for name, buffer in self.architecture.named_buffers():
             if name in values and buffer.data_ptr() != values[name].data_ptr():
                 values[name].copy_(buffer)
                 self._set_buffer(name, values[name])
 
     def _set_buffer(self, name: str, value: Tensor) -> None:
         owner, _, leaf = name.rpartition(".")
-        setattr(self._module.get_submodule(owner), leaf, value)
+        setattr(self.architecture.get_submodule(owner), leaf, value)
 
 
 def works_channels_last(module: nn.Module, inputs: Tensor) -> bool:

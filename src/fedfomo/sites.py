@@ -128,11 +128,11 @@ def federate(
     network = problem.model_of(algorithm)
     return Federated(
         sites=names,
-        models={name: network.module(result.models[client]) for client, name in enumerate(names)},
+        models={name: network.network(result.models[client]) for client, name in enumerate(names)},
         scores={name: result.after_update[client] for client, name in enumerate(names)},
         local_scores={name: alone.after_update[client] for client, name in enumerate(names)},
-        affinity=result.affinity,
-        taken=result.taken,
+        affinity=None if result.affinity is None else result.affinity.dense(),
+        taken=None if result.taken is None else result.taken.dense(),
         traffic=result.traffic,
         notes=(*_shortages(names, data), *_refusals(names, result)),
     )

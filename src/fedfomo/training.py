@@ -118,8 +118,15 @@ class Sgd:
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Shuffle the examples anew for every epoch."""
-        for _ in range(epochs):
-            yield from examples.shuffled_batches(self.batch_size, rng)
+        for indices in self.batch_indices(len(examples), epochs, rng):
+            yield examples.take(indices)
+
+    def batch_indices(self, num_examples: int, epochs: int, rng: torch.Generator) -> Iterator[Tensor]:
+        """Return which examples the batches hold; the last one of an epoch may be short."""
+        import torch
+
+        for _ in range(epochs if num_examples else 0):
+            yield from torch.randperm(num_examples, generator=rng).split(self.batch_size)
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return the gradient of loss and weight decay at the loaded parameters."""

@@ -1,6 +1,7 @@
 """What holds for FedFomo whatever the numbers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,8 +22,10 @@ from fedfomo.algorithms.fedfomo import (
     first_order_weights,
     mix,
     mixing_weights,
+    rank,
 )
 from fedfomo.randomness import stream
+from fedfomo.tables import SparseTable
 from worlds import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
 
 losses = st.floats(0, 100)
@@ -114,7 +117,7 @@ def test_affinity_changes_for_the_evaluated_only(num_clients: int, data: st.Data
         )
     before = State.start(num_clients)
     after = before.after(uploads)
-    changed = {(i, j) for i, j in (after.affinity != before.affinity).nonzero().tolist()}
+    changed = {(i, j) for i, j in (after.affinity.dense() != before.affinity.dense()).nonzero().tolist()}
     assert changed == {(i, j) for i, upload in uploads.items() for j in upload.findings.ids.tolist()}
 
 
@@ -127,7 +130,8 @@ def test_downloads_are_available_others_without_duplicates(
     algorithm = FedFomo(num_downloads=num, epsilon=epsilon, epsilon_decay=0.0)
     state = State.start(num_clients).after({n: Upload(point(n), Findings.none()) for n in uploaders})
     to = data.draw(st.integers(0, num_clients - 1))
-    state.affinity[to] = numbers(*row)
+    table = SparseTable.zeros(num_clients).plus({to: (torch.arange(num_clients), numbers(*row))})
+    state = replace(state, affinity=table)
     chosen = algorithm.dispatch(state, to, stream(seed)).ids.tolist()
     assert to not in chosen
     assert len(set(chosen)) == len(chosen) == min(num, len(uploaders - {to}))
@@ -136,14 +140,26 @@ def test_downloads_are_available_others_without_duplicates(
 
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=6, unique=True), st.integers(1, 6), st.integers(0, 99))
 def test_without_exploration_nobody_left_out_has_a_higher_affinity(row: list[float], num: int, seed: int) -> None:
-    chosen = choose_downloads(numbers(*row), range(6), num, 0.0, stream(seed))
+    chosen = choose_downloads((torch.arange(6), numbers(*row)), torch.arange(6), num, 0.0, stream(seed))
     assert chosen == sorted(range(6), key=lambda n: -row[n])[:num]
 
 
+@given(
+    st.integers(1, 60), st.dictionaries(st.integers(0, 59), st.sampled_from([-1.0, 0.0, 2.0, 3.0])), st.integers(1, 6)
+)
+def test_ranking_few_entries_is_sorting_a_whole_row(num_clients: int, entries: dict[int, float], num: int) -> None:
+    known = {n: value for n, value in sorted(entries.items()) if n < num_clients}
+    row = torch.zeros(num_clients, dtype=torch.float64)
+    row[list(known)] = numbers(*known.values())
+    tie_breaks = torch.randperm(num_clients, generator=stream(num_clients, num))
+    whole = tie_breaks[row[tie_breaks].argsort(descending=True, stable=True)].tolist()
+    assert rank((ids(*known), numbers(*known.values())), tie_breaks, num) == whole[: 2 * num]
+
+
 def test_pure_exploration_differs_between_rounds_and_between_clients() -> None:
-    affinity = torch.zeros(20, dtype=torch.float64)
+    affinity = ids(), numbers()
     chosen = {
-        (t, client): tuple(choose_downloads(affinity, range(20), 4, 1.0, stream(0, "dispatch", t, client)))
+        (t, client): tuple(choose_downloads(affinity, torch.arange(20), 4, 1.0, stream(0, "dispatch", t, client)))
         for t in range(5)
         for client in range(3)
     }

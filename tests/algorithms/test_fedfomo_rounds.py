@@ -42,12 +42,12 @@ def test_a_round_adds_the_weights_to_the_affinity_and_stores_the_trained_models(
     state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
     exchange.memories = {n: Memory(before[n], now[n], Findings.none()) for n in range(3)}
     after = play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange).state
-    assert after.affinity.tolist() == [[7.0, 2.0, -8.0], [4.0, 9.0, -18.0], [2.0, 6.0, 17.0]]
-    assert after.taken[0].tolist() == [0.75, 0.25, 0.0]
+    assert after.affinity.dense().tolist() == [[7.0, 2.0, -8.0], [4.0, 9.0, -18.0], [2.0, 6.0, 17.0]]
+    assert after.taken.dense()[0].tolist() == [0.75, 0.25, 0.0]
     mixtures = [3.0, 14 / 3, 37 / 3]
     assert [after.models[n].item() for n in range(3)] == pytest.approx([(m + 5) / 2 for m in mixtures])
     assert after.round == 2
-    assert state.affinity.tolist() == torch.eye(3).tolist()  # the state before is as it was
+    assert state.affinity.dense().tolist() == torch.eye(3).tolist()  # the state before is as it was
 
 
 def test_the_reference_is_the_model_after_the_last_federated_update_even_after_an_absence() -> None:
@@ -65,27 +65,27 @@ def test_the_reference_is_the_model_after_the_last_federated_update_even_after_a
     state = play_one(algorithm.start_server(problem.start(ROUNDS)), 0, [0, 1])
     assert (exchange.memories[0].reference.item(), exchange.memories[0].own.item()) == (0.0, 4.0)
     assert (exchange.memories[1].reference.item(), exchange.memories[1].own.item()) == (0.0, 6.0)
-    assert state.affinity.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert state.affinity.dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
     # Round 1: reference a0 = 0 (loss 12.25); own b0 = 4 (0.25), weight 12/4 = 3; other 6 (6.25), weight 6/6 = 1.
     state = play_one(state, 1, [0, 1])
-    assert state.affinity[0].tolist() == [1 + 3.0, 1.0]
+    assert state.affinity.dense()[0].tolist() == [1 + 3.0, 1.0]
     a1 = 0.75 * 4 + 0.25 * 6  # 4.5
     b1 = (a1 + 8) / 2  # 6.25
     assert (exchange.memories[0].reference.item(), exchange.memories[0].own.item()) == (a1, b1)
     # Client 1: reference 0 (loss 1); own 6 (49), weight −48/6; other 4 (25), weight −24/4. It stays.
-    assert state.affinity[1].tolist() == [-6.0, 1 - 8.0]
+    assert state.affinity.dense()[1].tolist() == [-6.0, 1 - 8.0]
     assert exchange.personalised[1].item() == 0.0
 
     # Rounds 2 and 3: client 0 is absent, and nothing of its own changes.
     state = play_one(play_one(state, 2, [1]), 3, [1])
     assert (exchange.memories[0].reference.item(), exchange.memories[0].own.item()) == (a1, b1)
-    assert state.affinity[0].tolist() == [4.0, 1.0]
+    assert state.affinity.dense()[0].tolist() == [4.0, 1.0]
     assert state.last_uploaders.tolist() == [1]
 
     # Round 4: reference a1 = 4.5 (loss 1); own b1 = 6.25 (7.5625), weight −6.5625/1.75; other 6 (6.25), −5.25/1.5.
     state = play_one(state, 4, [0, 1])
-    assert state.affinity[0].tolist() == [4.0 - 3.75, 1.0 - 3.5]
+    assert state.affinity.dense()[0].tolist() == [4.0 - 3.75, 1.0 - 3.5]
     assert exchange.personalised[0].item() == a1  # back to the reference, not to b1
     assert exchange.memories[0].reference.item() == a1
     assert exchange.memories[0].own.item() == b1  # trained from the same place towards the same target
@@ -111,7 +111,7 @@ def test_one_more_federated_update_follows_the_last_round() -> None:
     assert result.after_update[0].loss == 16.0  # the test target is 0
     assert result.after_training[0].loss == 16.0
     assert result.affinity is not None
-    assert result.affinity.tolist() == [[1.0, 0.0], [0.0, 1.0]]  # what the last update found is not sent
+    assert result.affinity.dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]  # what the last update found is not sent
 
 
 def test_a_client_alone_keeps_its_training_only_as_long_as_it_helps() -> None:
@@ -170,7 +170,7 @@ def test_a_client_whose_training_diverges_harms_nobody_and_goes_on_receiving() -
     assert sorted(second.state.models) == [1]
     assert second.state.models[1].item() == 6.0
     assert exchange.personalised[0].item() == 4.0  # its own NaN weighs nothing, client 1's model 48/4
-    assert second.state.affinity.tolist() == [[1.0, 0.0], [0.0, 1 + 12.0]]
+    assert second.state.affinity.dense().tolist() == [[1.0, 0.0], [0.0, 1 + 12.0]]
 
 
 @pytest.mark.parametrize("num_clients", [1, 2])

@@ -116,7 +116,7 @@ def test_fedfomo_in_its_first_round_trains_as_everybody_does() -> None:
         downloads = dispatch_all(
             federation_of(problem, algorithm), algorithm.start_server(problem.start(ROUNDS)), 0, range(6)
         )
-        uploads = exchange(0, downloads)
+        uploads = dict(exchange(0, downloads))
         trained = {n: exchange.memories[n].own if isinstance(algorithm, Local) else uploads[n].model for n in range(6)}
         digests.add(digest(trained))
     assert len(digests) == 1

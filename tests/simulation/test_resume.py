@@ -141,7 +141,7 @@ def test_two_checkpoints_are_kept_and_no_file_that_neither_needs(interrupted: Pa
 )
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(interrupted: Path, tmp_path: Path, damage: str) -> None:
     manifest = _newest_checkpoint(interrupted)
-    tensor_file = max((interrupted / "tensors").glob("round-00003-client-*"))
+    tensor_file = max((interrupted / "tensors").glob("round-00003-clients-*"))
     if damage == "flipped bit in a tensor":
         content = bytearray(tensor_file.read_bytes())
         content[-5] ^= 0x10

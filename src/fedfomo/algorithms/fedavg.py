@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,6 +62,9 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
 @dataclass(frozen=True)
 class FedAvg:
     """Train one global model; every client uses it."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "1: E epochs over the training data"
 
     def start_server(self, start: Start) -> State:
         """Start from the common initial model."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -27,6 +28,9 @@ class Memory:
 @dataclass(frozen=True)
 class FedAvgFineTuned:
     """Train one global model; every client uses a copy tuned on its own data, if validation agrees."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "as FedAvg, and once more at the end"
 
     gated: bool = True
     """Keep the fine-tuned model only where validation loss falls; otherwise always."""

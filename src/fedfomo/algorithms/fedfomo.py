@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -22,11 +23,11 @@ from fedfomo.algorithms.fedavg import group_averages
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Ids, Numbers, Parameters, Table
+from fedfomo.tables import SparseTable
+from fedfomo.wire import Ids, Numbers, Parameters
 
 # Two models this close are the same model: a loss gap between them is noise, not improvement.
 TINY_DISTANCE = 1e-12
-MOST_CLIENTS = 20_000  # P alone then takes 3.2 GB
 
 
 def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor) -> Tensor:
@@ -87,15 +88,33 @@ def epsilon_in(round: int, start: float, decay: float) -> float:
 
 
 def choose_downloads(
-    affinity: Tensor, available: Sequence[int], num: int, epsilon: float, rng: torch.Generator
+    affinity: tuple[Tensor, Tensor], available: Tensor, num: int, epsilon: float, rng: torch.Generator
 ) -> list[int]:
-    """Fill `num` slots from `available`: each with probability ε at random, else by the best p; ties at random."""
-    ids = torch.tensor(available, dtype=torch.int64)
-    at_random = ids[torch.randperm(len(ids), generator=rng)]
-    tie_breaks = ids[torch.randperm(len(ids), generator=rng)]
-    ranked = tie_breaks[affinity[tie_breaks].argsort(descending=True, stable=True)]
+    """Fill `num` slots from `available`: each with probability ε at random, else by the best p; ties at random.
+
+    `affinity` holds the ids and the values of a row's entries; all others are 0. `available` ascends.
+    """
+    at_random = available[torch.randperm(len(available), generator=rng)]
+    tie_breaks = available[torch.randperm(len(available), generator=rng)]
     explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
-    return fill_slots(ranked.tolist(), at_random.tolist(), explore.tolist())
+    # Of the random order, no more is ever looked at than the slots and what the ranking takes before.
+    return fill_slots(rank(affinity, tie_breaks, num), at_random[: 2 * num].tolist(), explore.tolist())
+
+
+def rank(affinity: tuple[Tensor, Tensor], tie_breaks: Tensor, num: int) -> list[int]:
+    """Return the first `2 num` ids by descending p, equal ones in the order of `tie_breaks`.
+
+    Clients are many and entries few: only whoever has an entry, and the first who have none, can be among them.
+    """
+    ids, values = affinity
+    known: dict[int, float] = dict(zip(ids.tolist(), values.tolist(), strict=True))
+    candidates: list[int] = tie_breaks[: 2 * num + len(known)].tolist()
+    rest = tie_breaks[len(candidates) :]
+    if len(rest) and known:
+        has_entry = torch.zeros(1 + max(int(rest.max()), *known), dtype=torch.bool)
+        has_entry[ids] = True
+        candidates += rest[has_entry[rest]].tolist()
+    return sorted(candidates, key=lambda n: -known.get(n, 0.0))[: 2 * num]
 
 
 def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequence[bool]) -> list[int]:
@@ -129,28 +148,30 @@ class State:
     round: int  # t: rounds collected so far
     models: Mapping[int, Parameters]  # θ_n
     last_uploaders: Ids
-    affinity: Table  # P, receiver × giver; the diagonal is never used, since nobody is sent its own model
-    taken: Table  # Σ w* over rounds, receiver × giver: who learnt from whom
+    affinity: SparseTable  # P, receiver × giver; the diagonal is never used, since nobody is sent its own model
+    taken: SparseTable  # Σ w* over rounds, receiver × giver: who learnt from whom
     averages: tuple[Parameters, ...] = ()
 
     @classmethod
     def start(cls, num_clients: int) -> State:
         """Start without models, and with P = diag(1, …, 1)."""
-        require(num_clients <= MOST_CLIENTS, f"{num_clients} clients: FedFomo's matrices hold {MOST_CLIENTS} at most")
-        identity = torch.eye(num_clients, dtype=torch.float64)
-        return cls(0, {}, torch.empty(0, dtype=torch.int64), identity, torch.zeros_like(identity))
+        nobody = torch.empty(0, dtype=torch.int64)
+        return cls(0, {}, nobody, SparseTable.identity(num_clients), SparseTable.zeros(num_clients))
 
-    def available_to(self, client: ClientId, availability: str) -> list[ClientId]:
-        """List the other clients whose models can be sent: nobody who has never uploaded."""
-        ids = self.last_uploaders.tolist() if availability == "last_round" else sorted(self.models)
-        return [other for other in ids if other != client]
+    @cached_property
+    def _uploaders(self) -> Tensor:
+        return torch.tensor(sorted(self.models), dtype=torch.int64)
+
+    def available_to(self, client: ClientId, availability: str) -> Tensor:
+        """Return, in ascending order, the others whose models can be sent: nobody who has never uploaded."""
+        ids = self.last_uploaders if availability == "last_round" else self._uploaders
+        return ids[ids != client]
 
     def after(self, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w."""
-        affinity, taken = self.affinity.clone(), self.taken.clone()
-        for client, upload in uploads.items():
-            affinity[client].index_add_(0, upload.findings.ids, upload.findings.increments)
-            taken[client].index_add_(0, upload.findings.ids, upload.findings.shares)
+        findings = {client: upload.findings for client, upload in uploads.items()}
+        affinity = self.affinity.plus({client: (found.ids, found.increments) for client, found in findings.items()})
+        taken = self.taken.plus({client: (found.ids, found.shares) for client, found in findings.items()})
         models = {**self.models, **{client: upload.model for client, upload in uploads.items()}}
         uploaders = torch.tensor(sorted(uploads), dtype=torch.int64)
         return State(self.round + 1, models, uploaders, affinity, taken)
@@ -215,7 +236,7 @@ class FedFomo:
         """Send the models of highest affinity, some at random."""
         epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
         available = state.available_to(to, self.availability)
-        ids = choose_downloads(state.affinity[to], available, self.num_downloads, epsilon, rng)
+        ids = choose_downloads(state.affinity.row(to), available, self.num_downloads, epsilon, rng)
         models = tuple(state.models[n] for n in ids)
         return Download(torch.tensor(ids, dtype=torch.int64), models, state.averages)
 
@@ -224,9 +245,9 @@ class FedFomo:
         after = state.after(uploads)
         if not (self.num_averages and uploads):
             return after
-        ids = after.last_uploaders.tolist()
-        groups = group_by_affinity(after.affinity[ids][:, ids], self.num_averages)
-        return replace(after, averages=group_averages([after.models[n] for n in ids], groups))
+        groups = group_by_affinity(after.affinity.among(after.last_uploaders), self.num_averages)
+        models = [after.models[n] for n in after.last_uploaders.tolist()]
+        return replace(after, averages=group_averages(models, groups))
 
     def start_client(self, start: Start) -> Memory:
         """Take the common initial model for both past and present."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,6 +56,9 @@ class Memory:
 class FedFomoAverages:
     """FedFomo that hands out averages of models (the paper's variant; single models can be computed from them)."""
 
+    sends: ClassVar[str] = "up to M + 2 averages down, 1 model up"
+    compute: ClassVar[str] = "FedAvg and M + 2 passes over the validation data"
+
     num_downloads: int = 5  # M
     """Other clients in the averaged set; the client's own upload joins it and is not counted."""
     epsilon: float = 0.3
@@ -75,7 +79,7 @@ class FedFomoAverages:
         """Average the client's own upload with others of high affinity; once whole, once without each."""
         epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
         available = state.available_to(to, "last_round")
-        others = choose_downloads(state.affinity[to], available, self.num_downloads, epsilon, rng)
+        others = choose_downloads(state.affinity.row(to), available, self.num_downloads, epsilon, rng)
         ids = [to, *others] if to in state.models else others
         members = [state.models[n] for n in ids]
         if len(members) < 2:  # nobody can be left out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -22,6 +23,9 @@ class Memory:
 @dataclass(frozen=True)
 class Local:
     """Train alone; nothing is sent either way."""
+
+    sends: ClassVar[str] = "nothing"
+    compute: ClassVar[str] = "as FedAvg"
 
     def start_server(self, start: Start) -> None:
         """Keep nothing."""

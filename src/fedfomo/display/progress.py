@@ -20,8 +20,8 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
+    from fedfomo.client import ClientId
     from fedfomo.data import embedding
-    from fedfomo.federation import ClientId
     from fedfomo.model import Score
 
 

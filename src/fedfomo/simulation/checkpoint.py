@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Checkpoint:
     scores_after_training: Mapping[int, Score]  # each client's latest
     refusals: Mapping[int, int]  # how many uploads of each client were refused so far
     traffic: Mapping[str, Any]
+    gradients: int
     log_bytes: int  # how much of the log belongs to the rounds done
     checksums: Mapping[str, str]
 
@@ -50,20 +51,27 @@ class Checkpoints:
         self._folder = folder
         self._tensors = tensors
         self._tell = tell
+        self._files: dict[Path, set[str]] = {}  # what each kept checkpoint refers to
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop those that are too old."""
-        body = json.dumps(asdict(checkpoint), sort_keys=True)
+        body = json.dumps(checkpoint, default=vars, sort_keys=True)
         content = json.dumps({"checksum": _checksum(body.encode()), "checkpoint": body})
-        write_atomically(self._path(checkpoint.rounds_done), content.encode())
+        path = self._path(checkpoint.rounds_done)
+        write_atomically(path, content.encode())
+        self._files[path] = checkpoint.files()
         for outdated in self._newest_first()[KEPT:]:
             outdated.unlink()
+            self._files.pop(outdated, None)
 
     def files_in_use(self) -> set[str]:
         """Name every tensor file that a kept checkpoint refers to."""
-        kept = [self._read(path) for path in self._newest_first()]
-        return set[str]().union(*(checkpoint.files() for checkpoint in kept if checkpoint is not None))
+        for path in self._newest_first():
+            if path not in self._files:
+                checkpoint = self._read(path)
+                self._files[path] = checkpoint.files() if checkpoint else set()
+        return set[str]().union(*self._files.values())
 
     def newest(self, configuration: str) -> Checkpoint | None:
         """Return the newest checkpoint that is whole, and put aside those that are not, saying so."""
@@ -73,6 +81,7 @@ class Checkpoints:
             if checkpoint is None or fault is not None:
                 self._tell(f"checkpoint {path.name} cannot be used: {fault}; trying the one before")
                 path.rename(path.with_suffix(".damaged"))
+                self._files.pop(path, None)
                 continue
             if checkpoint.configuration != configuration:
                 raise InputError(

@@ -1,9 +1,10 @@
-"""What a client does when an order reaches it, in whichever process that is."""
+"""What clients do when an order reaches them, in whichever process that is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -13,15 +14,16 @@ from fedfomo.client import Client, ClientId, Start
 from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.model import Model, Score
+from fedfomo.simulation.hands import Hands, OneByOne, Seconds, Together
 from fedfomo.simulation.tensors import References, TensorFiles
-from fedfomo.training import LocalTrainer
+from fedfomo.stacking import Stack
+from fedfomo.training import LocalTrainer, Sgd
 
 
 @dataclass(frozen=True)
-class Order:
-    """One client's work in one round; tensors are named, not carried."""
+class Part:
+    """One client's part of an order; tensors are named, not carried."""
 
-    round: int
     client: ClientId
     download: References
     memory: References | None  # None: the client has none yet
@@ -30,8 +32,16 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Order:
+    """The work of some clients in one round."""
+
+    round: int
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What came of an order."""
+    """What came of one client's part."""
 
     client: ClientId
     model: References  # what the client would use now
@@ -39,7 +49,16 @@ class Outcome:
     upload: References | None
     score_after_update: Score | None
     score_after_training: Score | None
+    gradients: int  # examples × passes that were differentiated
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of an order."""
+
+    outcomes: Sequence[Outcome]
     checksums: Mapping[str, str]
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -70,63 +89,96 @@ def contributes(data: ClientData) -> bool:
 class ClientSide:
     """All clients' halves of a method."""
 
-    def __init__(self, problem: Problem, start: Start, algorithm: AnyAlgorithm, files: TensorFiles) -> None:
+    def __init__(
+        self, problem: Problem, start: Start, algorithm: AnyAlgorithm, files: TensorFiles, is_stacked: bool = False
+    ) -> None:
         self._problem = problem
         self._start = start
-        self._model = problem.model_of(algorithm)
         self._algorithm = algorithm
         self._messages = messages_of(algorithm)
         self._files = files
+        self._model = problem.model_of(algorithm)
+        stack = stack_of(problem, self._model) if is_stacked else None
+        trainer = problem.trainer
+        if stack is not None and isinstance(trainer, Sgd):
+            self._hands: Hands = Together(self._model, trainer, stack)
+        else:
+            self._hands = OneByOne(self._model, trainer)
 
-    def carry_out(self, order: Order) -> Outcome:
-        """Personalise, train if asked to, score if asked to, and leave the results in a file."""
-        client = self._client(order)
-        download = wire.unpack(self._messages.download, self._files.load(order.download))
-        personal = self._algorithm.personalise(client, download, self._memory(order))
-        after_update = self._score(client, personal.model) if order.is_scored else None
-        results: dict[str, Any] = {"model": personal.model, "memory": personal.memory}
-        after_training = None
-        if order.trains:
-            trained = self._algorithm.train(client, download, personal.memory)
-            after_training = self._score(client, trained.model) if order.is_scored else None
-            results |= {"memory": trained.memory, "upload": trained.upload}
-        references = self._keep(order, results)
-        self._files.forget()
+    def carry_out(self, order: Order) -> Report:
+        """Let every client personalise, train and be scored as asked, and leave the results in one file."""
+        hands = self._hands
+        hands.seconds = Seconds()
+        with hands.seconds.counted("all"):
+            played = hands.play([partial(self._play, order.round, part) for part in order.parts])
+            outcomes = self._keep(order, played)
+            self._files.forget()
         checksums, self._files.checksums = self._files.checksums, {}
-        return Outcome(
-            client=order.client,
-            model=references["model"],
-            memory=references["memory"],
-            upload=references.get("upload"),
-            score_after_update=after_update,
-            score_after_training=after_training,
-            checksums=checksums,
-        )
+        return Report(outcomes, checksums, hands.seconds)
 
-    def _client(self, order: Order) -> Client:
-        problem = self._problem
-        data = problem.clients[order.client]
-        return Client(order.client, data, self._start, self._model, problem.trainer, order.round, problem.seed)
+    def _play(self, round: int, part: Part) -> _Played:
+        problem, hands, algorithm = self._problem, self._hands, self._algorithm
+        data = problem.clients[part.client]
+        client = Client(part.client, data, self._start, self._model, hands, round, problem.seed, hands)
+        download = wire.unpack(self._messages.download, self._files.load(part.download))
+        personal = algorithm.personalise(client, download, self._memory(part))
+        after_update = self._score(part, personal.model)
+        if not part.trains:
+            results = {"model": personal.model, "memory": personal.memory}
+            return _Played(results, after_update, None, client.effort.gradients)
+        trained = algorithm.train(client, download, personal.memory)
+        # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself.
+        results = {"memory": trained.memory, "upload": trained.upload}
+        return _Played(results, after_update, self._score(part, trained.model), client.effort.gradients)
 
-    def _memory(self, order: Order) -> Any:
-        if order.memory is None:
+    def _memory(self, part: Part) -> Any:
+        if part.memory is None:
             return self._algorithm.start_client(self._start)
-        return wire.unpack(self._messages.memory, self._files.load(order.memory))
+        return wire.unpack(self._messages.memory, self._files.load(part.memory))
 
-    def _score(self, client: Client, model: Tensor) -> Score:
-        return self._model.score(model, client.data.test)
+    def _score(self, part: Part, model: Tensor) -> Score | None:
+        if not part.is_scored:
+            return None
+        return self._hands.scores([(model, self._problem.clients[part.client].test)])[0]
 
-    def _keep(self, order: Order, results: dict[str, Any]) -> dict[str, References]:
-        """Write what the client leaves behind; only the final, trainless pass needs the model kept for itself."""
-        if order.trains:
-            results = {**results, "model": None}
-        flat = {f"{part}:{field}": tensor for part, value in results.items() for field, tensor in _pack(value).items()}
-        places = self._files.save(f"round-{order.round:05d}-client-{order.client:05d}.safetensors", flat)
-        return {
-            part: {name.split(":", 1)[1]: place for name, place in places.items() if name.startswith(part + ":")}
-            for part in results
-        }
+    def _keep(self, order: Order, played: Sequence[_Played]) -> list[Outcome]:
+        flat: wire.Flat = {}
+        for part, own in zip(order.parts, played, strict=True):
+            for name, value in own.results.items():
+                fields = {"": value} if isinstance(value, Tensor) else wire.pack(value)
+                flat |= {f"{part.client}:{name}:{field}": tensor for field, tensor in fields.items()}
+        file = f"round-{order.round:05d}-clients-{order.parts[0].client:05d}.safetensors"
+        places: dict[str, References] = {}
+        for place, reference in self._files.save(file, flat).items():
+            owner, _, field = place.rpartition(":")
+            places.setdefault(owner, {})[field] = reference
+        return [
+            Outcome(
+                client=part.client,
+                model=places.get(f"{part.client}:model", {}),
+                memory=places.get(f"{part.client}:memory", {}),
+                upload=places.get(f"{part.client}:upload", {}) if part.trains else None,
+                score_after_update=own.score_after_update,
+                score_after_training=own.score_after_training,
+                gradients=own.gradients,
+            )
+            for part, own in zip(order.parts, played, strict=True)
+        ]
 
 
-def _pack(value: Any) -> wire.Flat:
-    return {"": value} if isinstance(value, Tensor) else wire.pack(value)
+@dataclass(frozen=True)
+class _Played:
+    """A client's part, done but not yet written down."""
+
+    results: Mapping[str, Any]
+    score_after_update: Score | None
+    score_after_training: Score | None
+    gradients: int
+
+
+def stack_of(problem: Problem, model: Model) -> Stack | None:
+    """Return a stack of the clients' models, if that is right and worth while."""
+    if type(problem.trainer) is not Sgd:
+        return None
+    examples = max((data.train for data in problem.clients), key=len)
+    return Stack.of(model, examples)

@@ -16,7 +16,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
@@ -24,7 +23,8 @@ from typing import Any, Protocol
 import torch
 
 from fedfomo.model import Score
-from fedfomo.simulation.client_side import ClientSide, Order, Outcome
+from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report
+from fedfomo.simulation.hands import Seconds
 from fedfomo.threads import one_torch_thread
 
 
@@ -35,8 +35,8 @@ class WorkerError(RuntimeError):
 class Crew(Protocol):
     """Carries out orders, in any sequence."""
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Outcome]:
-        """Yield outcomes as they become ready."""
+    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
+        """Yield reports as they become ready."""
         ...
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class ThisProcess:
     def __init__(self, client_side: ClientSide) -> None:
         self._client_side = client_side
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
         """Work through the orders one by one."""
         with one_torch_thread():
             for order in orders:
@@ -68,7 +68,7 @@ class ThisProcess:
 
 
 class Workers:
-    """Forked processes, each busy with one client at a time."""
+    """Forked processes, each busy with one order at a time."""
 
     def __init__(self, client_side: Callable[[], ClientSide], num_workers: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -85,7 +85,7 @@ class Workers:
             theirs.close()
             self._processes[ours] = process
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Outcome]:
+    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
         """Hand each idle worker the next order, in the order given."""
         waiting = iter(orders)
         busy: dict[Connection, Order] = {}
@@ -95,9 +95,9 @@ class Workers:
             while busy:
                 for connection in wait(list(busy)):
                     assert isinstance(connection, Connection)  # noqa: S101 - narrows the type
-                    outcome = self._receive(connection, busy.pop(connection))
+                    report = self._receive(connection, busy.pop(connection))
                     self._assign(connection, next(waiting, None), busy)
-                    yield outcome
+                    yield report
         finally:
             if busy:  # interrupted: what the workers are doing is of no use any more
                 self.close()
@@ -114,23 +114,23 @@ class Workers:
         if order is not None:
             busy[connection] = order
             with suppress(BrokenPipeError):  # `_receive` finds out why
-                connection.send_bytes(json.dumps(asdict(order)).encode())
+                connection.send_bytes(_to_json(order))
 
-    def _receive(self, connection: Connection, order: Order) -> Outcome:
+    def _receive(self, connection: Connection, order: Order) -> Report:
         try:
             answer: dict[str, Any] = json.loads(connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             process = self._processes[connection]
             process.join()
             raise WorkerError(
-                f"a worker process died (exit code {process.exitcode}) with client {order.client} in round"
+                f"a worker process died (exit code {process.exitcode}) with {_clients(order)} in round"
                 f" {order.round}; memory may have run out"
             ) from None
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["path"])
         if "failure" in answer:
-            raise WorkerError(f"client {order.client} failed in round {order.round}:\n{answer['failure']}")
-        return _outcome(answer)
+            raise WorkerError(f"{_clients(order)} failed in round {order.round}:\n{answer['failure']}")
+        return _report(answer)
 
 
 def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection]) -> None:
@@ -142,13 +142,12 @@ def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: 
     side = client_side()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            order = Order(**json.loads(orders.recv_bytes()))
-            orders.send_bytes(json.dumps(_answer(side, order)).encode())
+            orders.send_bytes(_to_json(_answer(side, _order(json.loads(orders.recv_bytes())))))
 
 
-def _answer(side: ClientSide, order: Order) -> dict[str, Any]:
+def _answer(side: ClientSide, order: Order) -> Any:
     try:
-        return asdict(side.carry_out(order))
+        return side.carry_out(order)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return {"errno": error.errno, "path": str(error.filename)}
@@ -157,7 +156,22 @@ def _answer(side: ClientSide, order: Order) -> dict[str, Any]:
         return {"failure": traceback.format_exc()}
 
 
-def _outcome(answer: dict[str, Any]) -> Outcome:
-    for name in ("score_after_update", "score_after_training"):
-        answer[name] = None if answer[name] is None else Score(**answer[name])
-    return Outcome(**answer)
+def _to_json(message: Any) -> bytes:
+    return json.dumps(message, default=vars).encode()
+
+
+def _order(content: dict[str, Any]) -> Order:
+    return Order(content["round"], [Part(**part) for part in content["parts"]])
+
+
+def _report(content: dict[str, Any]) -> Report:
+    for outcome in content["outcomes"]:
+        for name in ("score_after_update", "score_after_training"):
+            outcome[name] = None if outcome[name] is None else Score(**outcome[name])
+    outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+    return Report(outcomes, content["checksums"], Seconds(**content["seconds"]))
+
+
+def _clients(order: Order) -> str:
+    ids = [str(part.client) for part in order.parts]
+    return f"client {ids[0]}" if len(ids) == 1 else f"one of clients {', '.join(ids)}"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from fedfomo import wire
-from fedfomo.federation import AnyAlgorithm, ClientId, messages_of
+from fedfomo.client import ClientId
+from fedfomo.federation import AnyAlgorithm, messages_of
 from fedfomo.model import Score
-from fedfomo.simulation.client_side import Order, Outcome, Problem, contributes
+from fedfomo.simulation.client_side import Order, Outcome, Part, Problem, contributes
 from fedfomo.simulation.crew import Crew
+from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.tensors import References, TensorFiles
+
+# Memory that uploads may fill, in bytes, before it is given back.
+HELD_AT_ONCE = 256_000_000
 
 
 class SimulatedExchange:
@@ -24,10 +29,12 @@ class SimulatedExchange:
         algorithm: AnyAlgorithm,
         crew: Crew,
         files: TensorFiles,
+        group_size: Callable[[int], int],
         client_done: Callable[[int, ClientId], None] | None,
     ) -> None:
         self.memories: Mapping[ClientId, References] = {}
         self.scored: Collection[ClientId] = ()  # on their test examples
+        self.seconds = Seconds()
         self._outcomes: dict[ClientId, Outcome] = {}  # of the last call
         self._client_done = client_done
         self._problem = problem
@@ -35,23 +42,27 @@ class SimulatedExchange:
         self._memory = messages_of(algorithm).memory
         self._crew = crew
         self._files = files
+        self._group_size = group_size  # how many of that many clients share an order
 
-    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Mapping[ClientId, Any]:
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
-        self._carry_out(round, downloads, trains=True)
-        return {
-            client: wire.unpack(self._upload, self._files.load(outcome.upload))
-            for client, outcome in sorted(self._outcomes.items())
-            if outcome.upload is not None and contributes(self._problem.clients[client])
-        }
+        held = 0
+        for outcome in self._carry_out(round, downloads, trains=True):
+            if outcome.upload is None or not contributes(self._problem.clients[outcome.client]):
+                continue
+            upload = wire.unpack(self._upload, self._files.load(outcome.upload))
+            yield outcome.client, upload
+            held += wire.num_bytes(upload)
+            if held > HELD_AT_ONCE:
+                self._files.release()
+                held = 0
 
     def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Tensor]:
         """Let every client make the federated update and no more; return their models."""
-        self._carry_out(round, downloads, trains=False)
         models: dict[ClientId, Tensor] = {}
-        for client, outcome in sorted(self._outcomes.items()):
-            models[client] = self._files.load(outcome.model)[""]
-        return models
+        for outcome in self._carry_out(round, downloads, trains=False):
+            models[outcome.client] = self._files.load(outcome.model)[""]
+        return dict(sorted(models.items()))
 
     def memory_of(self, client: ClientId) -> Any:
         """Read a client's memory as its last outcome left it."""
@@ -64,13 +75,20 @@ class SimulatedExchange:
         after_training = {client: o.score_after_training for client, o in outcomes if o.score_after_training}
         return after_update, after_training
 
-    def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> None:
+    def gradients(self) -> int:
+        """Return how many examples were differentiated in the last call, each as often as it was."""
+        return sum(outcome.gradients for outcome in self._outcomes.values())
+
+    def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[Outcome]:
         self._outcomes = {}
-        for outcome in self._crew.carry_out(self._orders(round, downloads, trains)):
-            self._outcomes[outcome.client] = outcome
-            self._files.checksums.update(outcome.checksums)
-            if self._client_done:
-                self._client_done(round, outcome.client)
+        for report in self._crew.carry_out(self._orders(round, downloads, trains)):
+            self._files.checksums.update(report.checksums)
+            self.seconds.add(report.seconds)
+            for outcome in report.outcomes:
+                self._outcomes[outcome.client] = outcome
+                if self._client_done:
+                    self._client_done(round, outcome.client)
+                yield outcome
         self.memories = {**self.memories, **{client: outcome.memory for client, outcome in self._outcomes.items()}}
 
     def _orders(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[Order]:
@@ -84,16 +102,19 @@ class SimulatedExchange:
         for name, place in places.items():
             client, field = name.split(":", 1)
             by_client[int(client)][field] = place
-        orders = [
-            Order(
-                round=round,
+        clients = self._problem.clients
+        # The longest work first, so that no worker is left with it at the end, and like beside like.
+        order = sorted(downloads, key=lambda client: (-len(clients[client].train), client))
+        scored = set(self.scored)
+        parts = [
+            Part(
                 client=client,
                 download=by_client[client],
                 memory=self.memories.get(client),
-                trains=trains and len(self._problem.clients[client].train) > 0,
-                is_scored=client in self.scored,
+                trains=trains and len(clients[client].train) > 0,
+                is_scored=client in scored,
             )
-            for client in downloads
+            for client in order
         ]
-        # The longest work first, so that no worker is left with it at the end.
-        return sorted(orders, key=lambda order: -len(self._problem.clients[order.client].train))
+        size = self._group_size(len(parts))
+        return [Order(round, parts[start : start + size]) for start in range(0, len(parts), size)]

@@ -31,15 +31,17 @@ from fedfomo.federation import (
 )
 from fedfomo.model import Score
 from fedfomo.simulation.checkpoint import Checkpoint
-from fedfomo.simulation.client_side import ClientSide, Problem
+from fedfomo.simulation.client_side import ClientSide, Problem, stack_of
 from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
+from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.tensors import TensorFiles
+from fedfomo.tables import SparseTable
 from fedfomo.threads import one_torch_thread
 
-# Beyond this many clients, a matrix a round is more than a reader can use or a disk should hold.
-AFFINITY_HISTORY_LIMIT = 1000
+# Beyond this many clients, a dense matrix is more than a reader can use or a disk should hold.
+DENSE_LIMIT = 1000
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Plan:
     participation: float = 1.0
     evaluate_every: int = 1
     workers: int = 0  # processes beside this one
+    stack: bool = False  # whether small clients may be computed together, which is exact to rounding only
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
@@ -57,6 +60,23 @@ class Plan:
         require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
         require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
         require(self.workers >= 0, f"workers must be at least 0 (0: this process alone), not {self.workers}")
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How many clients share an order, and so a message, a file and perhaps a computation."""
+
+    is_stacked: bool
+    workers: int
+    model_bytes: int
+
+    def size(self, num_clients: int) -> int:
+        """Return the number of clients an order; if they are stacked, it must not depend on who does the work."""
+        if self.is_stacked:
+            return min(max(8, num_clients // 16), 64)
+        # Several orders a worker balance the load; several clients an order save files, if these stay small.
+        fair = num_clients // (8 * max(1, self.workers))
+        return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
 
 
 class Watcher(Protocol):
@@ -82,7 +102,7 @@ class HasAffinity(Protocol):
     """A server state that knows who values whom: receiver × giver."""
 
     @property
-    def affinity(self) -> Tensor:
+    def affinity(self) -> SparseTable:
         """The matrix."""
         ...
 
@@ -92,7 +112,7 @@ class HasTaken(Protocol):
     """A server state that knows who has learnt from whom, and how much: receiver × giver."""
 
     @property
-    def taken(self) -> Tensor:
+    def taken(self) -> SparseTable:
         """The matrix."""
         ...
 
@@ -123,9 +143,11 @@ class RunResult:
     after_update: Mapping[ClientId, Score]  # of these models
     after_training: Mapping[ClientId, Score]  # of each client's model after its last local training
     traffic: Traffic
-    affinity: Tensor | None  # who values whom
-    taken: Tensor | None  # who has learnt from whom
+    affinity: SparseTable | None  # who values whom
+    taken: SparseTable | None  # who has learnt from whom
     refusals: Mapping[ClientId, int]  # how many uploads of each client were refused
+    gradients: int  # how many examples were differentiated, each as often as it was
+    seconds: Seconds  # where the time of this process and its workers went
 
 
 def simulate(
@@ -137,9 +159,12 @@ def simulate(
 ) -> RunResult:
     """Play all rounds, or those that a checkpoint leaves to play, and one more federated update at the end."""
     with _tensor_files(home) as files, one_torch_thread():
-        crew = hire(lambda: ClientSide(problem, problem.start(plan.rounds), algorithm, files.reopen()), plan.workers)
+        start = problem.start(plan.rounds)
+        is_stacked = plan.stack and stack_of(problem, problem.model_of(algorithm)) is not None
+        crew = hire(lambda: ClientSide(problem, start, algorithm, files.reopen(), is_stacked), plan.workers)
         try:
-            run = _Run(problem, algorithm, plan, home, watcher, files, crew)
+            grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial))
+            run = _Run(problem, algorithm, plan, home, watcher, files, crew, grouping)
             checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
             if home:
                 home.cut_log(checkpoint.log_bytes)
@@ -165,6 +190,7 @@ class _Run:
         watcher: Watcher | None,
         files: TensorFiles,
         crew: Crew,
+        grouping: Grouping,
     ) -> None:
         self._problem = problem
         self._algorithm = algorithm
@@ -175,13 +201,14 @@ class _Run:
         self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
         self._last_round = {client: t for t in range(plan.rounds) for client in self._cohort(t)}
-        self._exchange = SimulatedExchange(problem, algorithm, crew, files, watcher.client_done if watcher else None)
+        client_done = watcher.client_done if watcher else None
+        self._exchange = SimulatedExchange(problem, algorithm, crew, files, grouping.size, client_done)
 
     def start(self) -> Checkpoint:
         state = self._algorithm.start_server(self._problem.start(self._plan.rounds))
         references = self._files.save("start.safetensors", wire.pack(state))
         configuration = self._home.configuration if self._home else ""
-        return Checkpoint(configuration, 0, references, {}, {}, {}, asdict(Traffic()), 0, self._files.checksums)
+        return Checkpoint(configuration, 0, references, {}, {}, {}, asdict(Traffic()), 0, 0, self._files.checksums)
 
     def play_round(self, before: Checkpoint) -> Checkpoint:
         round, plan = before.rounds_done, self._plan  # noqa: A001
@@ -200,6 +227,7 @@ class _Run:
             scores_after_training={**before.scores_after_training, **after_training},
             refusals={**before.refusals, **{c: before.refusals.get(c, 0) + 1 for c in played.refused}},
             traffic=asdict(Traffic(**before.traffic) + played.traffic),
+            gradients=before.gradients + self._exchange.gradients(),
             log_bytes=log_bytes,
             checksums={},
         )
@@ -220,22 +248,30 @@ class _Run:
         self._exchange.scored = everyone
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
-        affinity = state.affinity if isinstance(state, HasAffinity) else None
         taken = self._taken(state)
         self._files.forget()
-        after_update, _ = self._exchange.scores()
-        return RunResult(models, after_update, last.scores_after_training, traffic, affinity, taken, last.refusals)
+        return RunResult(
+            models=models,
+            after_update=self._exchange.scores()[0],
+            after_training=last.scores_after_training,
+            traffic=traffic,
+            affinity=state.affinity if isinstance(state, HasAffinity) else None,
+            taken=taken,
+            refusals=last.refusals,
+            gradients=last.gradients + self._exchange.gradients(),
+            seconds=self._exchange.seconds,
+        )
 
-    def _taken(self, state: Any) -> Tensor | None:
+    def _taken(self, state: Any) -> SparseTable | None:
         """Add what clients took in the last federated update, of which the server is not told."""
         if not isinstance(state, HasTaken):
             return None
-        taken = state.taken.clone()
+        rows: dict[ClientId, tuple[Tensor, Tensor]] = {}
         for client in range(self._federation.num_clients):
             memory = self._exchange.memory_of(client)
             if isinstance(memory, HasFindings):
-                taken[client].index_add_(0, memory.findings.ids, memory.findings.shares)
-        return taken
+                rows[client] = memory.findings.ids, memory.findings.shares
+        return state.taken.plus(rows)
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation
@@ -255,8 +291,9 @@ class _Run:
         if self._home is None:
             return 0
         state = played.state
-        if isinstance(state, HasAffinity) and self._federation.num_clients <= AFFINITY_HISTORY_LIMIT:
-            self._home.write_tensors(f"affinity/after-round-{round + 1:05d}.safetensors", {"affinity": state.affinity})
+        if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
+            name = f"affinity/after-round-{round + 1:05d}.safetensors"
+            self._home.write_tensors(name, {"affinity": state.affinity.dense()})
         return self._home.log(
             {
                 "round": round,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -36,7 +37,7 @@ class TensorFiles:
         self.folder = folder
         self.checksums: dict[str, str] = {}
         self._durable = durable
-        self._open: dict[str, Flat] = {}
+        self._open: dict[str, _MappedFile] = {}
         self._known: dict[_Identity, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -70,8 +71,13 @@ class TensorFiles:
     def forget(self, keep: Iterable[str] = ()) -> None:
         """Unmap every file but those to keep."""
         kept = set(keep)
-        self._open = {name: flat for name, flat in self._open.items() if name in kept}
+        self._open = {name: file for name, file in self._open.items() if name in kept}
         self._known = {identity: place for identity, place in self._known.items() if _file(place) in kept}
+
+    def release(self) -> None:
+        """Give back the memory of all that was read; the tensors stay valid, and are read again when needed."""
+        for file in self._open.values():
+            file.release()
 
     def delete_all_but(self, keep: Iterable[str]) -> None:
         """Delete every file but those to keep."""
@@ -87,16 +93,44 @@ class TensorFiles:
             return _read_out(place)
         name, field = place.split("#", 1)
         if name not in self._open:
-            with safe_open(self.folder / name, framework="pt") as file:  # type: ignore[no-untyped-call]
-                self._open[name] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            for key, tensor in self._open[name].items():
+            self._open[name] = _MappedFile(self.folder / name)
+            for key, tensor in self._open[name].tensors.items():
                 self._known[_identity(tensor)] = f"{name}#{key}"
-        return self._open[name][field]
+        return self._open[name].tensors[field]
 
     def _write(self, name: str, flat: Flat) -> None:
         content = save(flat)
         self.checksums[name] = hashlib.sha256(content).hexdigest()
         write_atomically(self.folder / name, content, self._durable)
+
+
+class _MappedFile:
+    """A safetensors file in memory as far as it was looked at, and no further than it is needed.
+
+    The library's own reader maps files too, but cannot give memory back while tensors live; with more models than
+    memory, that is the point.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        start = 8 + int.from_bytes(self._map[:8], "little")
+        header: dict[str, Any] = json.loads(self._map[8:start])
+        self.tensors = {name: self._tensor(start, about) for name, about in header.items() if name != "__metadata__"}
+
+    def release(self) -> None:
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+    def _tensor(self, start: int, about: dict[str, Any]) -> Tensor:
+        dtype = _DTYPES[about["dtype"]]
+        begin, end = about["data_offsets"]
+        if begin == end:
+            return torch.empty(about["shape"], dtype=dtype)
+        count = (end - begin) // dtype.itemsize
+        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=start + begin).view(about["shape"])
+
+
+_DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "BOOL": torch.bool}
 
 
 def files_in(references: References) -> set[str]:
