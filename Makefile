@@ -17,7 +17,9 @@ check: $(VENV)/ready
 	$(BIN)/pyright
 
 bench: $(VENV)/ready
-	$(BIN)/python benchmarks/paper_workload.py
+	for name in paper_workload small_clients growth large_model model_store; do \
+		$(BIN)/python benchmarks/$$name.py || exit 1; \
+	done
 
 format: $(VENV)/ready
 	$(BIN)/ruff format

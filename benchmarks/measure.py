@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sklearn.datasets import load_digits
 
+from fedfomo.examples import ClientData, Examples
 from fedfomo.model import Score
 
 RESULTS = Path(__file__).parent.parent / "results" / "benchmarks"
@@ -47,6 +49,27 @@ def gemm_peak(processes: int, size: int = 1024, repetitions: int = 30) -> float:
     return sum(float(answer.recv_bytes()) for answer in answers)
 
 
+def digits_clients(number: int) -> list[ClientData]:
+    """Give every client 100 digits for training and validation, and 20 to be scored on, drawn with replacement."""
+    images, labels = load_digits(return_X_y=True)
+    inputs = torch.tensor(images / 16, dtype=torch.float32).view(-1, 1, 8, 8)
+    digits = Examples(inputs, torch.tensor(labels))
+    return [_deal(digits, (80, 20, 20), client) for client in range(number)]
+
+
+def gaussian_clients(number: int, size: int) -> list[ClientData]:
+    """Give every client a batch of noise to train on, and a little to judge by."""
+    rng = torch.Generator().manual_seed(0)
+    noise = Examples(torch.randn(1000, size, generator=rng), torch.randint(10, (1000,), generator=rng))
+    return [_deal(noise, (50, 20, 20), client) for client in range(number)]
+
+
+def _deal(examples: Examples, sizes: tuple[int, int, int], client: int) -> ClientData:
+    rng = torch.Generator().manual_seed(client)
+    parts = [examples.take(torch.randint(len(examples), (size,), generator=rng)) for size in sizes]
+    return ClientData(*parts)
+
+
 class RoundTimer:
     """A watcher that notes when rounds end."""
 
@@ -63,6 +86,10 @@ class RoundTimer:
     def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
         """Note the end of a round."""
         self._ends.append(time.perf_counter())
+
+    def total(self) -> float:
+        """Return how long all rounds took."""
+        return self._ends[-1] - self._ends[0]
 
     def rounds(self) -> list[float]:
         """Return how long each round took."""

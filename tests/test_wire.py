@@ -19,11 +19,10 @@ from fedfomo.wire import (
     Table,
     WireError,
     fault_of,
-    num_bytes,
-    num_models,
     numbers_in,
     pack,
     unpack,
+    weight_of,
 )
 from worlds import fingerprint, ids, numbers, point
 
@@ -239,10 +238,8 @@ def test_what_is_unfit_for_use_is_named(changes: dict[str, object], fault: str |
 def test_sizes_are_counted_in_bytes_and_in_models() -> None:
     sent = message(optional=point(1, 1))
     # Three models of two float32, two weights, two ids, a 2 × 2 table, and three plain values of 8, 8 and 1 byte.
-    assert num_bytes(sent) == 3 * 2 * 4 + 2 * 8 + 2 * 8 + 4 * 8 + 8 + 8 + 1
-    assert num_models(sent, model_size=2) == 3.0
-    assert num_models(None, model_size=2) == 0.0
-    assert num_bytes(None) == 0
+    assert weight_of(sent) == (3 * 2, 3 * 2 * 4 + 2 * 8 + 2 * 8 + 4 * 8 + 8 + 8 + 1)
+    assert weight_of(None) == (0, 0)
 
 
 def test_everything_but_models_can_be_logged() -> None:

@@ -135,6 +135,6 @@ class Descent:
         client.effort.gradients += len(batch)
         client.model.load(theta)
         with layers_draw_from(self._layers):
-            gradient = client.trainer.gradient(client.model, batch).clone()
+            gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
         theta[client.num_trainable :] = client.model.read()[client.num_trainable :]
         return gradient

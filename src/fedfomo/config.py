@@ -40,6 +40,8 @@ class Setting:
     """Score clients on their test data in every so many rounds, and always in the last."""
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+    device: str = "cpu"
+    """Where networks are computed: cpu, cuda, cuda:1, mps. Anything but cpu is fed by one process."""
     stack: bool = True
     """Compute many small clients together where that is faster; without it, results are exact to the bit anywhere."""
 

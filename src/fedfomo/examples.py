@@ -31,6 +31,12 @@ class Examples:
         """Return the chosen examples, in the order of the indices."""
         return Examples(self.inputs[indices], self.labels[indices])
 
+    def to(self, device: torch.device) -> Examples:
+        """Return the examples on a device; these themselves if they are there."""
+        if self.inputs.device == device:
+            return self
+        return Examples(self.inputs.to(device), self.labels.to(device))
+
     def batches(self, size: int) -> Iterator[Examples]:
         """Cut the examples into batches, in order; the last one may be short."""
         for start in range(0, len(self), size):

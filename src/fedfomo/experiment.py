@@ -87,11 +87,23 @@ def prepare(setting: Setting, seed: int) -> Prepared:
         raise unknown("network", network, NETWORKS)
     with layers_draw_from(stream(seed, "initial model")):
         module = NETWORKS[network](shape, data.num_classes)
-    model = Model(module, channels_last=works_channels_last(module, data.train.inputs))
+    channels_last = works_channels_last(module, data.train.inputs)
+    model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     problem = Problem(model, model.read(), scenario.clients, setting.training, seed, scenario.partition.groups)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
+    workers = workers if model.device.type == "cpu" else 0
     plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers, setting.stack)
     return Prepared(data, scenario, problem, plan)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or another --device") from None
+    return device
 
 
 def new_folder(out: Path | None, name: str) -> Path:

@@ -205,11 +205,13 @@ def _fault_of(federation: Federation, state: Any, upload: Any) -> str | None:
 
 def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]) -> Traffic:
     """Count models and bytes in both directions."""
+    down = [wire.weight_of(download) for download in downloads.values()]
+    up = [wire.weight_of(upload) for upload in uploads.values()]
     return Traffic(
-        sum(wire.num_models(download, model_size) for download in downloads.values()),
-        sum(wire.num_models(upload, model_size) for upload in uploads.values()),
-        sum(wire.num_bytes(download) for download in downloads.values()),
-        sum(wire.num_bytes(upload) for upload in uploads.values()),
+        sum(coordinates for coordinates, _ in down) / model_size,
+        sum(coordinates for coordinates, _ in up) / model_size,
+        sum(size for _, size in down),
+        sum(size for _, size in up),
     )
 
 

@@ -43,6 +43,7 @@ class Model:
 
     The architecture's tensors are views of one working vector, and its gradients views of another, so an optimiser's
     step is one operation on vectors. Every θ is copied in and copied out: no caller's vector is ever written to.
+    Whatever the device of the network, callers hold θ and examples in main memory.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Model:
         self.architecture = module
         self.criterion = loss
         self.metric = metric
-        self._theta = self.layout.flatten(module)
-        self._gradient = torch.zeros(self.layout.num_trainable)
+        self.device = next(module.parameters()).device
+        self._theta = self.layout.flatten(module).to(self.device)
+        self._gradient = torch.zeros(self.layout.num_trainable, device=self.device)
         self._integers = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
         self._bind()
         self._batch_norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
@@ -70,7 +72,7 @@ class Model:
     def read(self) -> Tensor:
         """Copy the working parameters out."""
         self._rebind_replaced_buffers()
-        return self._theta.clone()
+        return self._theta.to("cpu", copy=True)
 
     def load(self, theta: Tensor) -> Tensor:
         """Copy θ into the module and return its trainable coordinates, live.
@@ -92,13 +94,13 @@ class Model:
             for layer in self._batch_norms:
                 layer.eval()
         self._gradient.zero_()
-        self._mean_loss(batch).backward()
+        self._mean_loss(batch.to(self.device)).backward()
         return self._gradient
 
     def gradient(self, theta: Tensor, examples: Examples) -> Tensor:
         """Return the gradient of the mean loss at θ with respect to the trainable coordinates."""
         self.load(theta)
-        return self.backward(examples).clone()
+        return self.backward(examples).to("cpu", copy=True)
 
     @torch.no_grad()
     def score(self, theta: Tensor, examples: Examples) -> Score:
@@ -109,6 +111,7 @@ class Model:
         self.architecture.eval()
         loss, metric = 0.0, 0.0
         for batch in examples.batches(EVALUATION_BATCH):
+            batch = batch.to(self.device)
             outputs = self._outputs(batch)
             loss += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
             metric += float(self.metric(outputs, batch.labels).double().sum())
@@ -119,7 +122,7 @@ class Model:
         """Return the network's outputs at θ, in evaluation mode."""
         self.load(theta)
         self.architecture.eval()
-        return self._outputs(examples)
+        return self._outputs(examples.to(self.device)).cpu()
 
     def loss(self, theta: Tensor, examples: Examples) -> float:
         """Return the exact sample mean of the loss at θ, in evaluation mode."""
@@ -128,7 +131,7 @@ class Model:
     @torch.no_grad()
     def try_out(self, theta: Tensor, examples: Examples) -> None:
         """Refuse, in words, examples that the network, the loss or the metric cannot take."""
-        few = next(examples.batches(2))
+        few = next(examples.batches(2)).to(self.device)
         self.load(theta)
         self.architecture.eval()
         step = "the model cannot take"
@@ -156,7 +159,7 @@ class Model:
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
         self.load(theta)
-        return {name: tensor.detach().clone() for name, tensor in self.architecture.state_dict().items()}
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.architecture.state_dict().items()}
 
     def network(self, theta: Tensor) -> nn.Module:
         """Return a network of its own with these parameters, ready for use."""
@@ -164,7 +167,7 @@ class Model:
         alone = copy.deepcopy(self.architecture)
         for parameter in alone.parameters():
             parameter.grad = None
-        return alone.to(memory_format=torch.contiguous_format).eval()  # pyright: ignore[reportCallIssue]
+        return alone.to("cpu", memory_format=torch.contiguous_format).eval()  # pyright: ignore[reportCallIssue]
 
     def _mean_loss(self, batch: Examples) -> Tensor:
         return self.criterion(self._outputs(batch), batch.labels).mean()

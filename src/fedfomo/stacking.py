@@ -48,14 +48,16 @@ class Stack:
         large networks.
         """
         layout = model.layout
-        is_small = layout.size == layout.num_trainable <= MOST_PARAMETERS
         loss = per_example(model.criterion)
-        if not is_small or len(examples) == 0 or any(len(slot.shape) > 2 for slot in layout.slots):
+        pays = layout.size <= MOST_PARAMETERS and all(len(slot.shape) <= 2 for slot in layout.slots)
+        if model.device.type != "cpu":
+            pays = True  # an accelerator is idle unless it is given much to do at once
+        if not pays or layout.size > layout.num_trainable or len(examples) == 0:
             return None
         stack, few = cls(model, loss), next(examples.batches(3))
         theta = model.read()
         try:
-            outputs = stack._forward(theta[None], few.inputs[None])[0]
+            outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
             losses = loss(outputs, few.labels)
             alone = torch.cat([model.outputs(theta, few.take(torch.tensor([n]))) for n in range(len(few))])
         except RuntimeError:  # vmap's word for what it cannot do
@@ -65,14 +67,19 @@ class Stack:
 
     def train(self, sgd: Sgd, tasks: Sequence[Task]) -> list[Tensor]:
         """Do what `sgd.train` does to each task, for all of them at once."""
-        thetas = torch.stack([task.start for task in tasks])
+        device = self._model.device
+        thetas = torch.stack([task.start for task in tasks]).to(device)
         leaves = {name: view.detach().requires_grad_() for name, view in self._views(thetas).items()}
-        inputs, labels = _side_by_side([task.examples for task in tasks])
-        batches, weights = _plan([_batches(sgd, task) for task in tasks], sgd.batch_size)
-        rates = torch.tensor([sgd.learning_rate_in(task.round) for task in tasks])[:, None]
-        row = torch.arange(len(tasks))[:, None]
+        inputs, labels = _side_by_side([task.examples for task in tasks], device)
+        batches, weights = (part.to(device) for part in _plan(sgd, tasks))
+        rates = torch.tensor([sgd.learning_rate_in(task.round) for task in tasks], device=device)[:, None]
+        active = (weights.sum(2, keepdim=True) > 0) * rates
+        row = torch.arange(len(tasks), device=device)[:, None]
+        constrained = [
+            (client, task) for client, task in enumerate(tasks) if task.penalty is not None or task.moving is not None
+        ]
         velocity: Tensor | None = None
-        for chosen, weight in zip(batches, weights, strict=True):
+        for chosen, weight, step in zip(batches, weights, active, strict=True):
             outputs = self._outputs(leaves, inputs[row, chosen])
             losses = self._loss(outputs.flatten(0, 1), labels[row, chosen].flatten())
             total = (losses.view(weight.shape) * weight).sum()
@@ -80,17 +87,13 @@ class Stack:
             gradient = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
             if sgd.weight_decay:
                 gradient.add_(thetas, alpha=sgd.weight_decay)
-            for task, own, theta in zip(tasks, gradient, thetas, strict=True):
-                if task.penalty is not None:
-                    task.penalty.add_gradient(own, theta)
-                if task.moving is not None:
-                    own.mul_(task.moving)
+            for client, task in constrained:
+                task.constrain(gradient[client], thetas[client])
             if sgd.momentum:
                 velocity = gradient if velocity is None else velocity.mul_(sgd.momentum).add_(gradient)
                 gradient = velocity
-            # Whoever has no examples left in this step stays where it is.
-            thetas.sub_(gradient * (rates * (weight.sum(1, keepdim=True) > 0)))
-        return list(thetas)
+            thetas.sub_(gradient * step)  # 0 for whoever has no examples left
+        return list(thetas.cpu())
 
     @torch.no_grad()
     def score(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
@@ -105,11 +108,12 @@ class Stack:
     def _score(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
         sets = list({id(examples): examples for _, examples in pairs}.values())
         position = {id(examples): place for place, examples in enumerate(sets)}
-        of = torch.tensor([position[id(examples)] for _, examples in pairs])
-        inputs, labels = _side_by_side(sets)
-        outputs = self._forward(torch.stack([theta for theta, _ in pairs]), inputs[of]).flatten(0, 1)
-        sizes = torch.tensor([len(examples) for _, examples in pairs])
-        counts = (torch.arange(inputs.shape[1]) < sizes[:, None]).double()
+        device = self._model.device
+        of = torch.tensor([position[id(examples)] for _, examples in pairs], device=device)
+        inputs, labels = _side_by_side(sets, device)
+        outputs = self._forward(torch.stack([theta for theta, _ in pairs]).to(device), inputs[of]).flatten(0, 1)
+        sizes = torch.tensor([len(examples) for _, examples in pairs], device=device)
+        counts = (torch.arange(inputs.shape[1], device=device) < sizes[:, None]).double()
 
         def mean(values: Tensor) -> list[float]:
             # A row of padding may give anything; it is not there.
@@ -134,29 +138,35 @@ def per_example(loss: Loss) -> Loss:
     return partial(nn.functional.cross_entropy, reduction="none") if loss is nn.functional.cross_entropy else loss
 
 
-def _batches(sgd: Sgd, task: Task) -> list[Tensor]:
-    with layers_draw_from(task.rng):  # draws what a training alone draws: the same batches follow
-        return list(sgd.batch_indices(len(task.examples), task.epochs or sgd.epochs, task.rng))
-
-
-def _plan(batches: Sequence[Sequence[Tensor]], size: int) -> tuple[Tensor, Tensor]:
+def _plan(sgd: Sgd, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
     """Return, per step and client, which examples are taken, and each one's weight in the batch's mean."""
-    steps = max((len(own) for own in batches), default=0)
-    chosen = torch.zeros(steps, len(batches), size, dtype=torch.int64)
-    weights = torch.zeros(steps, len(batches), size)
-    for client, own in enumerate(batches):
-        for step, batch in enumerate(own):
-            chosen[step, client, : len(batch)] = batch
-            weights[step, client, : len(batch)] = 1 / len(batch)
-    return chosen, weights
+    size = sgd.batch_size
+    epochs = [task.epochs or sgd.epochs for task in tasks]
+    lengths = [-(-len(task.examples) // size) for task in tasks]  # steps an epoch
+    steps = max(length * number for length, number in zip(lengths, epochs, strict=True))
+    chosen = torch.zeros(len(tasks), steps, size, dtype=torch.int64)
+    weights = torch.zeros(len(tasks), steps, size)
+    for client, (task, length, number) in enumerate(zip(tasks, lengths, epochs, strict=True)):
+        if length == 0:
+            continue
+        num_examples = len(task.examples)
+        last = num_examples - (length - 1) * size
+        with layers_draw_from(task.rng):  # draws what a training alone draws: the same batches follow
+            orders = torch.stack([torch.randperm(num_examples, generator=task.rng) for _ in range(number)])
+        padded = nn.functional.pad(orders, (0, size - last))
+        chosen[client, : number * length] = padded.view(-1, size)
+        weight = torch.full((length, size), 1 / size)
+        weight[-1] = (torch.arange(size) < last) / last
+        weights[client, : number * length] = weight.repeat(number, 1)
+    return chosen.transpose(0, 1).contiguous(), weights.transpose(0, 1).contiguous()
 
 
-def _side_by_side(sets: Sequence[Examples]) -> tuple[Tensor, Tensor]:
-    """Lay sets of examples side by side, padded to the longest."""
+def _side_by_side(sets: Sequence[Examples], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Lay sets of examples side by side on a device, padded to the longest."""
     longest = max(1, *(len(examples) for examples in sets))
     inputs = sets[0].inputs.new_zeros(len(sets), longest, *sets[0].inputs.shape[1:])
     labels = sets[0].labels.new_zeros(len(sets), longest, *sets[0].labels.shape[1:])
     for place, examples in enumerate(sets):
         inputs[place, : len(examples)] = examples.inputs
         labels[place, : len(examples)] = examples.labels
-    return inputs, labels
+    return inputs.to(device), labels.to(device)

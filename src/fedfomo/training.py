@@ -52,6 +52,15 @@ class Task:
     epochs: int | None = None  # None: as many as the trainer's
     moving: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
 
+    def constrain(self, gradient: Tensor, theta: Tensor) -> None:
+        """Add the penalty's gradient, and stop the coordinates that may not move; penalties live in main memory."""
+        if self.penalty is not None:
+            here = gradient.cpu()  # itself, unless it is on another device
+            self.penalty.add_gradient(here, theta.cpu())
+            gradient.copy_(here)
+        if self.moving is not None:
+            gradient.mul_(self.moving.to(gradient.device))
+
 
 class LocalTrainer(Protocol):
     """How a client trains: on which batches, with which gradient, with which steps."""
@@ -118,15 +127,8 @@ class Sgd:
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Shuffle the examples anew for every epoch."""
-        for indices in self.batch_indices(len(examples), epochs, rng):
-            yield examples.take(indices)
-
-    def batch_indices(self, num_examples: int, epochs: int, rng: torch.Generator) -> Iterator[Tensor]:
-        """Return which examples the batches hold; the last one of an epoch may be short."""
-        import torch
-
-        for _ in range(epochs if num_examples else 0):
-            yield from torch.randperm(num_examples, generator=rng).split(self.batch_size)
+        for _ in range(epochs if len(examples) else 0):
+            yield from examples.shuffled_batches(self.batch_size, rng)
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return the gradient of loss and weight decay at the loaded parameters."""
@@ -145,10 +147,7 @@ class Sgd:
         with layers_draw_from(task.rng):
             for batch in self.batches(task.examples, task.epochs or self.epochs, task.rng):
                 gradient = self.gradient(model, batch)
-                if task.penalty is not None:
-                    task.penalty.add_gradient(gradient, theta)
-                if task.moving is not None:
-                    gradient.mul_(task.moving)
+                task.constrain(gradient, theta)
                 if self.momentum:
                     velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
                 theta.sub_(gradient if velocity is None else velocity, alpha=step)

@@ -91,15 +91,14 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
     return None
 
 
-def num_bytes(message: Any) -> int:
-    """Return what a message weighs on the wire."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in pack(message).values())
-
-
-def num_models(message: Any, model_size: int) -> float:
-    """Return how many models' worth of float32 coordinates a message carries."""
-    floats = [tensor.numel() for tensor in pack(message).values() if tensor.dtype == torch.float32]
-    return sum(floats) / model_size
+def weight_of(message: Any) -> tuple[int, int]:
+    """Return what a message weighs on the wire: its float32 coordinates, and bytes in all."""
+    coordinates = size = 0
+    for _, tensor in _flatten("", message):
+        count = tensor.numel()
+        size += count * tensor.element_size()
+        coordinates += count if tensor.dtype == torch.float32 else 0
+    return coordinates, size
 
 
 def numbers_in(message: Any) -> dict[str, Any]:

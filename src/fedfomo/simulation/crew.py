@@ -114,23 +114,19 @@ class Workers:
         if order is not None:
             busy[connection] = order
             with suppress(BrokenPipeError):  # `_receive` finds out why
-                connection.send_bytes(_to_json(order))
+                connection.send_bytes(to_json(order))
 
     def _receive(self, connection: Connection, order: Order) -> Report:
         try:
-            answer: dict[str, Any] = json.loads(connection.recv_bytes())
+            content = connection.recv_bytes()
         except (EOFError, ConnectionResetError):
             process = self._processes[connection]
             process.join()
             raise WorkerError(
-                f"a worker process died (exit code {process.exitcode}) with {_clients(order)} in round"
+                f"a worker process died (exit code {process.exitcode}) with {clients_in(order)} in round"
                 f" {order.round}; memory may have run out"
             ) from None
-        if "errno" in answer:
-            raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["path"])
-        if "failure" in answer:
-            raise WorkerError(f"{_clients(order)} failed in round {order.round}:\n{answer['failure']}")
-        return _report(answer)
+        return read_answer(content, order)
 
 
 def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection]) -> None:
@@ -142,10 +138,11 @@ def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: 
     side = client_side()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            orders.send_bytes(_to_json(_answer(side, _order(json.loads(orders.recv_bytes())))))
+            orders.send_bytes(to_json(answer(side, read_order(orders.recv_bytes()))))
 
 
-def _answer(side: ClientSide, order: Order) -> Any:
+def answer(side: ClientSide, order: Order) -> Any:
+    """Return the report, or in its place what went wrong."""
     try:
         return side.carry_out(order)
     except OSError as error:
@@ -156,22 +153,32 @@ def _answer(side: ClientSide, order: Order) -> Any:
         return {"failure": traceback.format_exc()}
 
 
-def _to_json(message: Any) -> bytes:
+def to_json(message: Any) -> bytes:
+    """Spell out an order, or an answer to one."""
     return json.dumps(message, default=vars).encode()
 
 
-def _order(content: dict[str, Any]) -> Order:
-    return Order(content["round"], [Part(**part) for part in content["parts"]])
+def read_order(content: bytes) -> Order:
+    """Read an order."""
+    order: dict[str, Any] = json.loads(content)
+    return Order(order["round"], [Part(**part) for part in order["parts"]])
 
 
-def _report(content: dict[str, Any]) -> Report:
-    for outcome in content["outcomes"]:
+def read_answer(content: bytes, order: Order) -> Report:
+    """Read the report on an order; raise what went wrong."""
+    answer: dict[str, Any] = json.loads(content)
+    if "errno" in answer:
+        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["path"])
+    if "failure" in answer:
+        raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{answer['failure']}")
+    for outcome in answer["outcomes"]:
         for name in ("score_after_update", "score_after_training"):
             outcome[name] = None if outcome[name] is None else Score(**outcome[name])
-    outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
-    return Report(outcomes, content["checksums"], Seconds(**content["seconds"]))
+    outcomes = [Outcome(**outcome) for outcome in answer["outcomes"]]
+    return Report(outcomes, answer["checksums"], Seconds(**answer["seconds"]))
 
 
-def _clients(order: Order) -> str:
+def clients_in(order: Order) -> str:
+    """Say whose order it is."""
     ids = [str(part.client) for part in order.parts]
     return f"client {ids[0]}" if len(ids) == 1 else f"one of clients {', '.join(ids)}"

@@ -52,7 +52,7 @@ class SimulatedExchange:
                 continue
             upload = wire.unpack(self._upload, self._files.load(outcome.upload))
             yield outcome.client, upload
-            held += wire.num_bytes(upload)
+            held += wire.weight_of(upload)[1]
             if held > HELD_AT_ONCE:
                 self._files.release()
                 held = 0

@@ -53,6 +53,7 @@ class Plan:
     evaluate_every: int = 1
     workers: int = 0  # processes beside this one
     stack: bool = False  # whether small clients may be computed together, which is exact to rounding only
+    executor: Literal["processes", "ray"] = "processes"  # of this machine, or of a cluster
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
@@ -161,7 +162,8 @@ def simulate(
     with _tensor_files(home) as files, one_torch_thread():
         start = problem.start(plan.rounds)
         is_stacked = plan.stack and stack_of(problem, problem.model_of(algorithm)) is not None
-        crew = hire(lambda: ClientSide(problem, start, algorithm, files.reopen(), is_stacked), plan.workers)
+        client_side = partial(ClientSide, problem, start, algorithm, is_stacked=is_stacked)
+        crew = hire(client_side, files, plan.workers, plan.executor)
         try:
             grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial))
             run = _Run(problem, algorithm, plan, home, watcher, files, crew, grouping)

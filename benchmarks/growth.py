@@ -1,0 +1,65 @@
+"""Growth: 15 to 10,000 clients with the same work each."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from statistics import median
+
+from measure import RoundTimer, digits_clients, report
+
+from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.model import Model
+from fedfomo.networks import mlp
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.run import Plan, simulate
+from fedfomo.training import Sgd
+
+SIZES = (15, 100, 1000, 10_000)
+ROUNDS = 4
+
+
+def measure(num_clients: int, workers: int) -> dict[str, float]:
+    """Play a few rounds in this process, and say what they took a client."""
+    model = Model(mlp((1, 8, 8), 10))
+    problem = Problem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
+    timer = RoundTimer()
+    result = simulate(problem, FedFomo(), Plan(rounds=ROUNDS, workers=workers, stack=True), watcher=timer)
+    total, spent = timer.total(), result.seconds
+    return {
+        "milliseconds a client-round": 1000 * median(timer.rounds()[1:]) / num_clients,
+        # The last federated update of all clients counts as a part of the rounds.
+        "milliseconds a client-round, but for training and scoring": 1000
+        * (total - spent.training - spent.scoring)
+        / num_clients
+        / ROUNDS,
+        "megabytes, coordinating process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main() -> None:
+    """Measure every size in a process of its own: memory that was used once is not given back."""
+    cores = os.cpu_count() or 1
+    figures: dict[str, float] = {}
+    for size in SIZES:
+        for workers in (cores, 0):
+            command = [sys.executable, __file__, str(size), str(workers)]
+            measured = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603
+            # Alone in one process, nothing hides behind the work of others: that is where overhead is read off.
+            wanted = "but for training" if workers == 0 else ""
+            for name, value in measured.items():
+                if ("but for training" in name) == bool(wanted):
+                    figures[f"{name}, {size:,} clients"] = value
+    name = "milliseconds a client-round, {} clients"
+    growth = figures[name.format("10,000")] / figures[name.format("100")]
+    report("growth", {**figures, "time a client-round, 10,000 clients against 100": growth, "workers": cores})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        sys.stdout.write(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
+    else:
+        main()

@@ -1,0 +1,68 @@
+"""A large model: 11 million parameters, 20 clients; what mixing and storing take, in time and memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import torch
+from measure import RoundTimer, gaussian_clients, report, seconds
+from torch import nn
+
+from fedfomo.algorithms.fedfomo import FedFomo, distances_from, mix
+from fedfomo.model import Model
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.tensors import TensorFiles
+from fedfomo.threads import one_torch_thread
+from fedfomo.training import Sgd
+
+CLIENTS, DOWNLOADS = 20, 5
+
+
+def perceptron() -> nn.Module:
+    """Build 11,010,058 parameters."""
+    return nn.Sequential(nn.Linear(784, 2944), nn.ReLU(), nn.Linear(2944, 2940), nn.ReLU(), nn.Linear(2940, 10))
+
+
+def main(repetitions: int = 5) -> None:
+    """Time mixing and storing beside plain copies of the same bytes, then whole rounds."""
+    cores = os.cpu_count() or 1
+    model = Model(perceptron())
+    theta = model.read()
+    models = [theta + 0.001 * torch.randn(len(theta)) for _ in range(DOWNLOADS + 1)]
+    shares = torch.full((DOWNLOADS + 1,), 1 / (DOWNLOADS + 1), dtype=torch.float64)
+    with one_torch_thread(), tempfile.TemporaryDirectory() as folder:
+        copying = median([seconds(lambda: [one.clone() for one in models]) for _ in range(repetitions)])
+        mixing = median([seconds(lambda: mix(theta, models, shares)) for _ in range(repetitions)])
+        measuring = median(
+            [seconds(lambda: distances_from(theta, models, len(theta), "l2")) for _ in range(repetitions)]
+        )
+        files = TensorFiles(Path(folder), durable=False)
+        storing = median([seconds(lambda: files.save("one.safetensors", {"model": theta})) for _ in range(repetitions)])
+    problem = Problem(model, theta, gaussian_clients(CLIENTS, 784), Sgd(epochs=1), seed=0)
+    timer = RoundTimer()
+    result = simulate(problem, FedFomo(num_downloads=DOWNLOADS), Plan(rounds=3, workers=cores), watcher=timer)
+    spent = result.seconds
+    report(
+        "large_model",
+        {
+            "parameters": len(theta),
+            "seconds, copying six models": copying,
+            "mixing six models, in copies": mixing / copying,
+            "six distances, in copies": measuring / copying,
+            "storing one model, in copies of one": storing / copying * len(models),
+            "seconds a round": median(timer.rounds()[1:]),
+            "share of the workers' time that is training and scoring": (spent.training + spent.scoring) / spent.all,
+            "megabytes, coordinating process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "megabytes, largest worker": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+            "repetitions": repetitions,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Small clients: 100 clients of 100 digits each, a perceptron. Their models are stacked."""
+
+from __future__ import annotations
+
+import copy
+import os
+from statistics import median
+
+import torch
+from measure import RoundTimer, digits_clients, report, seconds
+from reference import ReferenceLoop
+
+from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.model import Model
+from fedfomo.networks import mlp
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.run import Plan, simulate
+from fedfomo.training import Sgd
+
+CLIENTS, EPOCHS, BATCH, DOWNLOADS = 100, 5, 20, 5
+
+
+def main(repetitions: int = 5) -> None:
+    """Measure the engine, stacked and exact, and the reference loop, one after the other, several times."""
+    cores = os.cpu_count() or 1
+    data = digits_clients(CLIENTS)
+    module = mlp((1, 8, 8), 10)
+    model = Model(copy.deepcopy(module))
+    problem = Problem(model, model.read(), data, Sgd(epochs=EPOCHS, batch_size=BATCH), seed=0)
+    loops = {threads: ReferenceLoop(module, data, BATCH, EPOCHS, DOWNLOADS) for threads in (1, cores)}
+    engine: dict[bool, list[float]] = {True: [], False: []}
+    reference: dict[int, list[float]] = {threads: [] for threads in loops}
+    for _ in range(repetitions):
+        for stack, times in engine.items():
+            timer = RoundTimer()
+            plan = Plan(rounds=3, workers=cores, stack=stack)
+            simulate(problem, FedFomo(num_downloads=DOWNLOADS), plan, watcher=timer)
+            times.append(timer.rounds()[-1])  # the first round has nothing to download
+        for threads, loop in loops.items():
+            torch.set_num_threads(threads)
+            reference[threads].append(seconds(loop.play_round))
+    best = min(reference, key=lambda threads: median(reference[threads]))
+    slow = median(reference[best])
+    report(
+        "small_clients",
+        {
+            "seconds a round, stacked": median(engine[True]),
+            "seconds a round, exact": median(engine[False]),
+            "times faster than the reference loop, stacked": slow / median(engine[True]),
+            "times faster than the reference loop, exact": slow / median(engine[False]),
+            "reference loop, best number of threads": best,
+            "reference loop, seconds a round": slow,
+            "repetitions": repetitions,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
