@@ -25,6 +25,7 @@ import torch
 from fedfomo.model import Score
 from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report
 from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.memory import use_large_pages
 from fedfomo.threads import one_torch_thread
 
 
@@ -135,6 +136,7 @@ def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: 
     for connection in inherited:
         connection.close()
     torch.set_num_threads(1)
+    use_large_pages()
     side = client_side()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
@@ -166,16 +168,16 @@ def read_order(content: bytes) -> Order:
 
 def read_answer(content: bytes, order: Order) -> Report:
     """Read the report on an order; raise what went wrong."""
-    answer: dict[str, Any] = json.loads(content)
-    if "errno" in answer:
-        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["path"])
-    if "failure" in answer:
-        raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{answer['failure']}")
-    for outcome in answer["outcomes"]:
+    found: dict[str, Any] = json.loads(content)
+    if "errno" in found:
+        raise OSError(found["errno"], os.strerror(found["errno"]), found["path"])
+    if "failure" in found:
+        raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{found['failure']}")
+    for outcome in found["outcomes"]:
         for name in ("score_after_update", "score_after_training"):
             outcome[name] = None if outcome[name] is None else Score(**outcome[name])
-    outcomes = [Outcome(**outcome) for outcome in answer["outcomes"]]
-    return Report(outcomes, answer["checksums"], Seconds(**answer["seconds"]))
+    outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
+    return Report(outcomes, found["checksums"], Seconds(**found["seconds"]))
 
 
 def clients_in(order: Order) -> str:
