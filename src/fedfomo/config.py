@@ -7,7 +7,7 @@ import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, require, unknown
@@ -40,6 +40,8 @@ class Setting:
     """Score clients on their test data in every so many rounds, and always in the last."""
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+    executor: Literal["processes", "ray"] = "processes"
+    """Where workers run: processes on this machine, or ray for a cluster of machines; the result is the same."""
     device: str = "cpu"
     """Where networks are computed: cpu, cuda, cuda:1, mps. Anything but cpu is fed by one process."""
     stack: bool = True
@@ -178,6 +180,9 @@ def _value(hint: Any, value: Any, what: str) -> Any:
         return Path(_value(str, value, what))
     if hint == int | None:
         return _value(int, value, what)
+    if get_origin(hint) is Literal:
+        require(value in get_args(hint), f"{what} must be {' or '.join(get_args(hint))}, not {value!r}")
+        return value
     if isinstance(value, dict) and hint == tuple[str, ...]:  # a table of options
         return tuple(f"{name}={option}" for name, option in cast(dict[str, Any], value).items())
     require(isinstance(value, list), f"{what} must be a list, not {value!r}")

@@ -25,7 +25,7 @@ class Examples:
             raise InputError(f"{len(self.inputs)} inputs but {len(self.labels)} labels: give one label per input")
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return self.inputs.shape[0]
 
     def take(self, indices: Tensor) -> Examples:
         """Return the chosen examples, in the order of the indices."""

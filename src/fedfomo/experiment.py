@@ -92,7 +92,9 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     problem = Problem(model, model.read(), scenario.clients, setting.training, seed, scenario.partition.groups)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     workers = workers if model.device.type == "cpu" else 0
-    plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers, setting.stack)
+    is_possible = setting.executor == "processes" or model.device.type == "cpu"
+    require(is_possible, f"a Ray cluster computes on cpu, not {setting.device}: leave out --device or --executor")
+    plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers, setting.stack, setting.executor)
     return Prepared(data, scenario, problem, plan)
 
 
@@ -238,7 +240,8 @@ def _environment(prepared: Prepared) -> dict[str, Any]:
 def _digest(config: RunConfig, prepared: Prepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
-    del settings["out"], settings["setting"]["workers"], settings["setting"]["data"]
+    del settings["out"], settings["setting"]["data"]
+    del settings["setting"]["workers"], settings["setting"]["executor"]
     versions = [version(name) for name in ("fedfomo", "torch")]
     digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
     for client in prepared.scenario.partition.clients:

@@ -61,7 +61,9 @@ class Model:
         self._theta = self.layout.flatten(module).to(self.device)
         self._gradient = torch.zeros(self.layout.num_trainable, device=self.device)
         self._integers = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
+        self._has_buffers = any(True for _ in module.buffers())
         self._bind()
+        module.train()
         self._batch_norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
 
     @property
@@ -81,18 +83,16 @@ class Model:
         """
         self._rebind_replaced_buffers()
         self._theta.copy_(theta)
-        buffers = dict(self.architecture.named_buffers())
         for name, value in self._integers.items():
-            buffers[name].copy_(value)
+            self.architecture.get_buffer(name).copy_(value)
         return self.trainable
 
     def backward(self, batch: Examples) -> Tensor:
         """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it."""
-        self.architecture.train()
-        if len(batch) == 1:
+        self._set_mode(training=True)
+        for layer in self._batch_norms:
             # One example has no variance to normalise by: BatchNorm uses its running statistics.
-            for layer in self._batch_norms:
-                layer.eval()
+            layer.train(len(batch) > 1)
         self._gradient.zero_()
         self._mean_loss(batch.to(self.device)).backward()
         return self._gradient
@@ -108,7 +108,7 @@ class Model:
         if len(examples) == 0:
             return Score(float("nan"), float("nan"), 0)
         self.load(theta)
-        self.architecture.eval()
+        self._set_mode(training=False)
         loss, metric = 0.0, 0.0
         for batch in examples.batches(EVALUATION_BATCH):
             batch = batch.to(self.device)
@@ -121,7 +121,7 @@ class Model:
     def outputs(self, theta: Tensor, examples: Examples) -> Tensor:
         """Return the network's outputs at θ, in evaluation mode."""
         self.load(theta)
-        self.architecture.eval()
+        self._set_mode(training=False)
         return self._outputs(examples.to(self.device)).cpu()
 
     def loss(self, theta: Tensor, examples: Examples) -> float:
@@ -133,7 +133,7 @@ class Model:
         """Refuse, in words, examples that the network, the loss or the metric cannot take."""
         few = next(examples.batches(2)).to(self.device)
         self.load(theta)
-        self.architecture.eval()
+        self._set_mode(training=False)
         step = "the model cannot take"
         try:
             outputs = self._outputs(few)
@@ -178,6 +178,11 @@ class Model:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return self.architecture(inputs)
 
+    def _set_mode(self, training: bool) -> None:
+        # Walking through all layers takes longer than a step of a small network: only when it changes something.
+        if self.architecture.training != training:
+            self.architecture.train(training)
+
     def _bind(self) -> None:
         values = self.layout.views(self._theta)
         for name, parameter in self.architecture.named_parameters():
@@ -190,6 +195,8 @@ class Model:
 
     def _rebind_replaced_buffers(self) -> None:
         # A layer may assign a new tensor to a buffer where others write into it.
+        if not self._has_buffers:
+            return
         values = self.layout.views(self._theta)
         for name, buffer in self.architecture.named_buffers():
             if name in values and buffer.data_ptr() != values[name].data_ptr():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -57,7 +57,7 @@ def pack(message: Any) -> Flat:
 def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
     """Rebuild a message of the wanted type; refuse anything missing, left over or of another kind."""
     remaining = dict(flat)
-    message = _build("", schema, remaining)
+    message = _build("", _understand(schema), remaining)
     if remaining:
         raise WireError(f"unexpected field '{min(remaining)}'")
     return cast(T, message)
@@ -72,7 +72,7 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
     if message is None and schema is not type(None):
         return "nothing arrived"
     lengths: dict[str, int] = {}
-    for name, kind, tensor in _kinds("", schema, message):
+    for name, kind, tensor in _kinds("", _understand(schema), message):
         if tensor.dtype == torch.int64 and tensor.dim() == 0 and int(tensor) < 0:
             return f"'{name}' is below zero"
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -94,7 +94,7 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
 def weight_of(message: Any) -> tuple[int, int]:
     """Return what a message weighs on the wire: its float32 coordinates, and bytes in all."""
     coordinates = size = 0
-    for _, tensor in _flatten("", message):
+    for tensor in pack(message).values():
         count = tensor.numel()
         size += count * tensor.element_size()
         coordinates += count if tensor.dtype == torch.float32 else 0
@@ -107,84 +107,116 @@ def numbers_in(message: Any) -> dict[str, Any]:
 
 
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    if value is None:
-        return
     if isinstance(value, Tensor):
         yield name, value.detach()
+    elif value is None:
+        return
     elif type(value) in _SCALARS:
         yield name, torch.tensor(value, dtype=_SCALARS[type(value)])
     elif isinstance(value, tuple):
         for index, item in enumerate(cast(tuple[Any, ...], value)):
             yield from _flatten(_join(name, index), item)
-    elif isinstance(value, Mapping):
-        for key, item in cast(Mapping[int, Any], value).items():
+    elif isinstance(value, dict):
+        for key, item in cast(dict[int, Any], value).items():
             yield from _flatten(_join(name, key), item)
     elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _flatten(_join(name, field.name), getattr(value, field.name))
+        for field in _field_names(type(value)):
+            yield from _flatten(_join(name, field), getattr(value, field))
     else:
         raise TypeError(f"'{name}' is a {type(value).__name__}, which no message can carry")
 
 
-def _build(name: str, schema: Any, remaining: Flat) -> Any:
-    origin = get_origin(schema)
-    if schema is type(None):
-        return None
-    if origin is Annotated or schema is Tensor:
-        tensor = _take(name, remaining)
-        kind = get_args(schema)[1] if origin is Annotated else None
-        if isinstance(kind, Kind) and (tensor.dtype != kind.dtype or tensor.dim() != kind.num_dimensions):
-            raise WireError(f"'{name}' is {_describe(tensor)}, not {kind.name}")
-        return tensor
-    if schema in _SCALARS:
-        tensor = _take(name, remaining)
-        if tensor.dtype != _SCALARS[schema] or tensor.dim() != 0:
-            raise WireError(f"'{name}' is {_describe(tensor)}, not one {schema.__name__}")
-        return tensor.item()
-    if origin in (Union, types.UnionType):
-        inner = next(option for option in get_args(schema) if option is not type(None))
-        present = any(key == name or key.startswith(name + ".") for key in remaining)
-        return _build(name, inner, remaining) if present else None
-    if origin is tuple:
-        count = len(_keys_below(name, remaining))
-        return tuple(_build(_join(name, index), get_args(schema)[0], remaining) for index in range(count))
-    if origin is not None and issubclass(origin, Mapping):
-        keys = sorted(_keys_below(name, remaining))
-        return {key: _build(_join(name, key), get_args(schema)[1], remaining) for key in keys}
-    if dataclasses.is_dataclass(schema):
-        hints = _hints(cast(type, schema))
-        return schema(**{field: _build(_join(name, field), hint, remaining) for field, hint in hints.items()})  # type: ignore[operator]
-    raise TypeError(f"'{name}' is declared as {schema}, which no message can carry")
+@dataclass(frozen=True)
+class _Schema:
+    """An annotation, understood once: one of tensor, scalar, none, optional, tuple, mapping, dataclass."""
 
-
-def _kinds(name: str, schema: Any, value: Any) -> Iterator[tuple[str, Kind | None, Tensor]]:
-    """Walk a message beside its schema and yield every tensor with the kind declared for it."""
-    origin = get_origin(schema)
-    if value is None:
-        return
-    if origin in (Union, types.UnionType):
-        inner = next(option for option in get_args(schema) if option is not type(None))
-        yield from _kinds(name, inner, value)
-    elif isinstance(value, Tensor):
-        marks = get_args(schema)[1:] if origin is Annotated else ()
-        yield name, next((mark for mark in marks if isinstance(mark, Kind)), None), value
-    elif type(value) in _SCALARS:
-        yield name, None, torch.tensor(value, dtype=_SCALARS[type(value)])
-    elif isinstance(value, tuple):
-        for index, item in enumerate(cast(tuple[Any, ...], value)):
-            yield from _kinds(_join(name, index), get_args(schema)[0], item)
-    elif isinstance(value, Mapping):
-        for key, item in cast(Mapping[int, Any], value).items():
-            yield from _kinds(_join(name, key), get_args(schema)[1], item)
-    elif dataclasses.is_dataclass(value):
-        for field, hint in _hints(cast(type, type(value))).items():
-            yield from _kinds(_join(name, field), hint, getattr(value, field))
+    what: str
+    kind: Kind | None = None
+    scalar: type | None = None
+    inner: _Schema | None = None
+    make: Callable[..., Any] = dict
+    fields: Mapping[str, _Schema] = dataclasses.field(default_factory=dict[str, "_Schema"])
 
 
 @cache
-def _hints(schema: type) -> dict[str, Any]:
-    hints = get_type_hints(schema, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
+def _understand(annotation: Any) -> _Schema:
+    origin = get_origin(annotation)
+    if annotation is type(None):
+        return _Schema("none")
+    if origin is Annotated or annotation is Tensor:
+        marks = get_args(annotation)[1:]
+        return _Schema("tensor", kind=next((mark for mark in marks if isinstance(mark, Kind)), None))
+    if annotation in _SCALARS:
+        return _Schema("scalar", scalar=annotation)
+    if origin in (Union, types.UnionType):
+        inner = next(option for option in get_args(annotation) if option is not type(None))
+        return _Schema("optional", inner=_understand(inner))
+    if origin is tuple:
+        return _Schema("tuple", inner=_understand(get_args(annotation)[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return _Schema("mapping", inner=_understand(get_args(annotation)[1]))
+    if dataclasses.is_dataclass(annotation):
+        hints = get_type_hints(annotation, include_extras=True)
+        fields = {name: _understand(hints[name]) for name in _field_names(cast(type, annotation))}
+        return _Schema("dataclass", make=cast(type, annotation), fields=fields)
+    raise TypeError(f"{annotation} is declared in a message, which no message can carry")
+
+
+def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
+    inner = cast(_Schema, schema.inner)
+    match schema.what:
+        case "tensor":
+            tensor, kind = _take(name, remaining), schema.kind
+            if kind is not None and (tensor.dtype != kind.dtype or tensor.dim() != kind.num_dimensions):
+                raise WireError(f"'{name}' is {_describe(tensor)}, not {kind.name}")
+            return tensor
+        case "scalar":
+            tensor, scalar = _take(name, remaining), cast(type, schema.scalar)
+            if tensor.dtype != _SCALARS[scalar] or tensor.dim() != 0:
+                raise WireError(f"'{name}' is {_describe(tensor)}, not one {scalar.__name__}")
+            return tensor.item()
+        case "optional":
+            present = any(key == name or key.startswith(name + ".") for key in remaining)
+            return _build(name, inner, remaining) if present else None
+        case "tuple":
+            count = len(_keys_below(name, remaining))
+            return tuple(_build(_join(name, index), inner, remaining) for index in range(count))
+        case "mapping":
+            keys = sorted(_keys_below(name, remaining))
+            return {key: _build(_join(name, key), inner, remaining) for key in keys}
+        case "dataclass":
+            fields = schema.fields.items()
+            return schema.make(**{field: _build(_join(name, field), of, remaining) for field, of in fields})
+        case _:
+            return None
+
+
+def _kinds(name: str, schema: _Schema, value: Any) -> Iterator[tuple[str, Kind | None, Tensor]]:
+    """Walk a message beside its schema and yield every tensor with the kind declared for it."""
+    inner = cast(_Schema, schema.inner)
+    if value is None:
+        return
+    match schema.what:
+        case "tensor":
+            yield name, schema.kind, value
+        case "scalar":
+            yield name, None, torch.tensor(value, dtype=_SCALARS[type(value)])
+        case "optional":
+            yield from _kinds(name, inner, value)
+        case "tuple":
+            for index, item in enumerate(value):
+                yield from _kinds(_join(name, index), inner, item)
+        case "mapping":
+            for key, item in value.items():
+                yield from _kinds(_join(name, key), inner, item)
+        case _:
+            for field, of in schema.fields.items():
+                yield from _kinds(_join(name, field), of, getattr(value, field))
+
+
+@cache
+def _field_names(message: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(message))
 
 
 def _keys_below(name: str, remaining: Flat) -> set[int]:

@@ -96,7 +96,7 @@ def test_an_error_of_one_client_ends_the_others_and_is_raised() -> None:
 
 def test_groups_do_not_depend_on_workers_where_that_could_be_seen() -> None:
     sizes = {Grouping(True, workers, 20_000).size(100) for workers in range(9)}
-    assert sizes == {8}
+    assert sizes == {16}
     assert Grouping(True, 2, 20_000).size(10_000) == 64
     assert Grouping(False, 2, 20_000).size(15) == 1
     assert Grouping(False, 2, 20_000).size(10_000) == 32
@@ -114,3 +114,22 @@ def test_examples_of_one_class_and_one_example_can_be_stacked() -> None:
         [lambda: together.train(together._model, Task(together._model.read(), one, 0, torch.Generator()))]
     )
     assert bool(torch.isfinite(theta).all())
+
+
+def test_one_clients_gradient_mode_is_not_anothers() -> None:
+    together = hands()
+    start, examples = together._model.read(), points(6, 0, torch.Generator())
+    modes: list[bool] = []
+
+    def without_gradients() -> None:
+        with torch.no_grad():
+            together.train(together._model, Task(start, examples, 0, torch.Generator()))
+            modes.append(torch.is_grad_enabled())
+
+    def with_gradients() -> None:
+        modes.append(torch.is_grad_enabled())
+        together.scores([(start, examples)])
+        modes.append(torch.is_grad_enabled())
+
+    together.play([without_gradients, with_gradients])
+    assert modes == [True, False, True]

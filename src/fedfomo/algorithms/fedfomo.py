@@ -10,6 +10,7 @@ A client's round: reference ← mix(reference, {own, downloads}), then own ← t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,9 +69,10 @@ def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: i
     order = {"l2": 2, "l1": 1}[norm]
     distances: list[float] = []
     for model in models:
-        is_whole = bool(torch.isfinite(model).all())
-        gap = model[:num_trainable].double() - start
-        distances.append(float(torch.linalg.vector_norm(gap, ord=order)) if is_whole else torch.inf)
+        # One broken coordinate breaks the norm, so only buffers need a look of their own.
+        distance = float(torch.linalg.vector_norm(model[:num_trainable].double() - start, ord=order))
+        is_whole = math.isfinite(distance) and bool(torch.isfinite(model[num_trainable:]).all())
+        distances.append(distance if is_whole else torch.inf)
     return torch.tensor(distances, dtype=torch.float64)
 
 

@@ -97,6 +97,7 @@ class ClientSide:
         self._algorithm = algorithm
         self._messages = messages_of(algorithm)
         self._files = files
+        self._round = -1
         self._model = problem.model_of(algorithm)
         stack = stack_of(problem, self._model) if is_stacked else None
         trainer = problem.trainer
@@ -109,10 +110,13 @@ class ClientSide:
         """Let every client personalise, train and be scored as asked, and leave the results in one file."""
         hands = self._hands
         hands.seconds = Seconds()
+        if order.round != self._round:
+            # Orders of one round read the same files; those of the next have others.
+            self._files.forget()
+            self._round = order.round
         with hands.seconds.counted("all"):
             played = hands.play([partial(self._play, order.round, part) for part in order.parts])
             outcomes = self._keep(order, played)
-            self._files.forget()
         checksums, self._files.checksums = self._files.checksums, {}
         return Report(outcomes, checksums, hands.seconds)
 

@@ -16,9 +16,6 @@ from fedfomo.simulation.crew import Crew
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.tensors import References, TensorFiles
 
-# Memory that uploads may fill, in bytes, before it is given back.
-HELD_AT_ONCE = 256_000_000
-
 
 class SimulatedExchange:
     """Runs clients on this machine and keeps their memories for them."""
@@ -46,16 +43,10 @@ class SimulatedExchange:
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
-        held = 0
         for outcome in self._carry_out(round, downloads, trains=True):
             if outcome.upload is None or not contributes(self._problem.clients[outcome.client]):
                 continue
-            upload = wire.unpack(self._upload, self._files.load(outcome.upload))
-            yield outcome.client, upload
-            held += wire.weight_of(upload)[1]
-            if held > HELD_AT_ONCE:
-                self._files.release()
-                held = 0
+            yield outcome.client, wire.unpack(self._upload, self._files.load(outcome.upload))
 
     def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Tensor]:
         """Let every client make the federated update and no more; return their models."""

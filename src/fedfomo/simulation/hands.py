@@ -7,15 +7,15 @@ computation. Clients never run at the same time: each holds the baton until it a
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
+from greenlet import GreenletExit, greenlet
 from torch import Tensor
 
 from fedfomo.examples import Examples
@@ -163,57 +163,31 @@ class Together(Hands):
                 player.answer = [next(scores) for _ in player.wish]
 
 
-@dataclass
-class _Player:
-    """A client in a thread of its own, which runs only while it holds the baton."""
+class _Player(greenlet):
+    """A client with a stack of its own, which runs only while it holds the baton."""
 
-    play: Play
-    wish: Any = None
-    answer: Any = None
-    result: Any = None
-    error: BaseException | None = None
-    _thread: threading.Thread | None = None
-    _mine: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    _yours: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    _dismissed: bool = False
+    def __init__(self, play: Play) -> None:
+        super().__init__(play)
+        self.wish: Any = None
+        self.answer: Any = None
+        self.result: Any = None
 
     def go_on(self) -> None:
         """Run until the client asks for something, or is done; raise what it raised."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
-        self._mine.release()
-        self._yours.acquire()
-        if self.error is not None:
-            raise self.error
+        self.result = self.switch()
 
     def ask(self, wish: Any) -> Any:
         """Called by the client: hand over the baton, and return the answer once it is back."""
         self.wish = wish
-        self._yours.release()
-        self._mine.acquire()
-        if self._dismissed:
-            raise _DismissedError
+        # Torch keeps this switch per thread, and all players share one.
+        records_gradients = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        cast(greenlet, self.parent).switch()
+        torch.set_grad_enabled(records_gradients)
         self.wish = None
         return self.answer
 
     def dismiss(self) -> None:
-        """End the thread, wherever the client is."""
-        if self._thread is not None and self._thread.is_alive():
-            self._dismissed = True
-            self._mine.release()
-            self._thread.join()
-
-    def _run(self) -> None:
-        self._mine.acquire()
-        try:
-            self.result = self.play()
-        except _DismissedError:
-            return
-        except BaseException as error:  # handed over whole to whoever holds the baton next
-            self.error = error
-        self._yours.release()
-
-
-class _DismissedError(BaseException):
-    """Unwinds a client that nobody waits for any more."""
+        """Unwind a client that nobody waits for any more."""
+        if not self.dead:
+            self.throw(GreenletExit)

@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -36,6 +37,7 @@ from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.ray_crew import RayWorkers
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.tables import SparseTable
 from fedfomo.threads import one_torch_thread
@@ -53,7 +55,7 @@ class Plan:
     evaluate_every: int = 1
     workers: int = 0  # processes beside this one
     stack: bool = False  # whether small clients may be computed together, which is exact to rounding only
-    executor: Literal["processes", "ray"] = "processes"  # of this machine, or of a cluster
+    executor: Literal["processes", "ray"] = "processes"  # where workers run: on this machine, or in a Ray cluster
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
@@ -61,6 +63,7 @@ class Plan:
         require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
         require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
         require(self.workers >= 0, f"workers must be at least 0 (0: this process alone), not {self.workers}")
+        require(self.executor in ("processes", "ray"), f"executor must be processes or ray, not {self.executor!r}")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Grouping:
     def size(self, num_clients: int) -> int:
         """Return the number of clients an order; if they are stacked, it must not depend on who does the work."""
         if self.is_stacked:
-            return min(max(8, num_clients // 16), 64)
+            return min(max(16, num_clients // 16), 64)
         # Several orders a worker balance the load; several clients an order save files, if these stay small.
         fair = num_clients // (8 * max(1, self.workers))
         return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
@@ -163,7 +166,10 @@ def simulate(
         start = problem.start(plan.rounds)
         is_stacked = plan.stack and stack_of(problem, problem.model_of(algorithm)) is not None
         client_side = partial(ClientSide, problem, start, algorithm, is_stacked=is_stacked)
-        crew = hire(client_side, files, plan.workers, plan.executor)
+        if plan.executor == "ray":
+            crew: Crew = RayWorkers(client_side, files, max(1, plan.workers))
+        else:
+            crew = hire(lambda: client_side(files.reopen()), plan.workers)
         try:
             grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial))
             run = _Run(problem, algorithm, plan, home, watcher, files, crew, grouping)
@@ -268,12 +274,11 @@ class _Run:
         """Add what clients took in the last federated update, of which the server is not told."""
         if not isinstance(state, HasTaken):
             return None
-        rows: dict[ClientId, tuple[Tensor, Tensor]] = {}
-        for client in range(self._federation.num_clients):
-            memory = self._exchange.memory_of(client)
-            if isinstance(memory, HasFindings):
-                rows[client] = memory.findings.ids, memory.findings.shares
-        return state.taken.plus(rows)
+        memories = {client: self._exchange.memory_of(client) for client in range(self._federation.num_clients)}
+        if not isinstance(memories[0], HasFindings):
+            return state.taken
+        findings = {client: memory.findings for client, memory in memories.items()}
+        return state.taken.plus({client: (found.ids, found.shares) for client, found in findings.items()})
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation

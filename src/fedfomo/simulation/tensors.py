@@ -2,7 +2,7 @@
 
 A model travels from a worker process to the server and on to other workers as the name of a file and of a tensor
 in it: it is written once, when it is made, and mapped wherever it is read. The same files are the body of a
-checkpoint. A handful of numbers is no reason for a file: small tensors are spelt out in the reference itself.
+checkpoint. A single number is no reason for a file: it is spelt out in the reference itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from fedfomo.wire import Flat
 References = dict[str, str]
 """From a field's name to "file#tensor", or to "=" and the tensor itself."""
 
-SPELT_OUT = 2048  # bytes, at most
+HELD_AT_ONCE = 256_000_000  # bytes of mapped tensors; with more models than memory, a bound is wanted
+SPELT_OUT = 16  # bytes, at most: a number or two
 
 _Identity = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
 
@@ -37,6 +38,7 @@ class TensorFiles:
         self.folder = folder
         self.checksums: dict[str, str] = {}
         self._durable = durable
+        self._held = 0  # bytes handed out since memory was last given back
         self._open: dict[str, _MappedFile] = {}
         self._known: dict[_Identity, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +76,6 @@ class TensorFiles:
         self._open = {name: file for name, file in self._open.items() if name in kept}
         self._known = {identity: place for identity, place in self._known.items() if _file(place) in kept}
 
-    def release(self) -> None:
-        """Give back the memory of all that was read; the tensors stay valid, and are read again when needed."""
-        for file in self._open.values():
-            file.release()
-
     def delete_all_but(self, keep: Iterable[str]) -> None:
         """Delete every file but those to keep."""
         kept = set(keep)
@@ -94,9 +91,18 @@ class TensorFiles:
         name, field = place.split("#", 1)
         if name not in self._open:
             self._open[name] = _MappedFile(self.folder / name)
-            for key, tensor in self._open[name].tensors.items():
-                self._known[_identity(tensor)] = f"{name}#{key}"
-        return self._open[name].tensors[field]
+        tensor = self._open[name].tensor(field)
+        self._known[_identity(tensor)] = place
+        self._held += tensor.nbytes
+        if self._held > HELD_AT_ONCE:
+            self._release()
+        return tensor
+
+    def _release(self) -> None:
+        """Give back the memory of all that was read; the tensors stay valid, and are read again when needed."""
+        for file in self._open.values():
+            file.release()
+        self._held = 0
 
     def _write(self, name: str, flat: Flat) -> None:
         content = save(flat)
@@ -114,20 +120,24 @@ class _MappedFile:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        start = 8 + int.from_bytes(self._map[:8], "little")
-        header: dict[str, Any] = json.loads(self._map[8:start])
-        self.tensors = {name: self._tensor(start, about) for name, about in header.items() if name != "__metadata__"}
+        self._start = 8 + int.from_bytes(self._map[:8], "little")
+        self._header: dict[str, Any] = json.loads(self._map[8 : self._start])
+        self._tensors: Flat = {}
+
+    def tensor(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            self._tensors[name] = self._mapped(**self._header[name])
+        return self._tensors[name]
 
     def release(self) -> None:
         self._map.madvise(mmap.MADV_DONTNEED)
 
-    def _tensor(self, start: int, about: dict[str, Any]) -> Tensor:
-        dtype = _DTYPES[about["dtype"]]
-        begin, end = about["data_offsets"]
+    def _mapped(self, dtype: str, shape: list[int], data_offsets: tuple[int, int]) -> Tensor:
+        kind, (begin, end) = _DTYPES[dtype], data_offsets
         if begin == end:
-            return torch.empty(about["shape"], dtype=dtype)
-        count = (end - begin) // dtype.itemsize
-        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=start + begin).view(about["shape"])
+            return torch.empty(shape, dtype=kind)
+        count = (end - begin) // kind.itemsize
+        return torch.frombuffer(self._map, dtype=kind, count=count, offset=self._start + begin).view(shape)
 
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "BOOL": torch.bool}
