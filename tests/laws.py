@@ -155,7 +155,7 @@ def the_number_of_workers_is_irrelevant(algorithm: AnyAlgorithm) -> None:
 def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> None:
     """Files, references and memories kept for absent clients change no bit."""
     problem = points_problem()
-    for plan in (TWO_ROUNDS, Plan(rounds=5, participation=0.5)):
+    for plan in (Plan(rounds=ROUNDS), Plan(rounds=ROUNDS, participation=0.5)):
         cohorts = [draw_cohort(6, plan.participation, problem.seed, t) for t in range(plan.rounds)]
         _, models = play(problem, algorithm, InProcess(problem, algorithm), cohorts)
         assert digest(simulate(problem, algorithm, plan).models) == digest(models)

@@ -18,7 +18,12 @@ def test_law(name: str, law: Law) -> None:
     law(make_algorithm(name))
 
 
-@pytest.mark.parametrize("name", ["local", "fedavg"])
+READ_NO_VALIDATION = (
+    *("local", "fedavg", "fedavg-shared", "fedavgm", "fedprox", "lg-fedavg", "fedrep", "ditto", "fedala", "oracle"),
+)
+
+
+@pytest.mark.parametrize("name", READ_NO_VALIDATION)
 def test_methods_without_a_choice_to_make_never_read_validation_data(name: str) -> None:
     problem = points_problem()
 

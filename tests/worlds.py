@@ -127,7 +127,8 @@ def points_problem(
         train, validation = (sizes or {}).get(client, (12, 4))
         data.append(ClientData(*(points(size, client, rng) for size in (train, validation, 4))))
     model = initialised(build)
-    return Problem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed)
+    groups = tuple(client % 2 for client in range(num_clients))
+    return Problem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed, groups)
 
 
 def client_of(

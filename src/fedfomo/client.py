@@ -27,6 +27,7 @@ class Start:
     num_clients: int
     rounds: int  # T: how many are planned
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
+    targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
 
 
 class Judge(Protocol):

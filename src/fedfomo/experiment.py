@@ -89,7 +89,8 @@ def prepare(setting: Setting, seed: int) -> Prepared:
         module = NETWORKS[network](shape, data.num_classes)
     channels_last = works_channels_last(module, data.train.inputs)
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
-    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, scenario.partition.groups)
+    groups = scenario.partition.groups, scenario.partition.target_groups
+    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     workers = workers if model.device.type == "cpu" else 0
     is_possible = setting.executor == "processes" or model.device.type == "cpu"
@@ -169,7 +170,10 @@ def read_record(folder: Path) -> RunRecord:
 
 def runs_of(config: CompareConfig) -> list[RunConfig]:
     """List the runs of a comparison; local training is always among them."""
-    methods = list(ALGORITHMS) if config.methods == ("all",) else list(dict.fromkeys(("local", *config.methods)))
+    methods = list(dict.fromkeys(("local", *config.methods)))
+    if config.methods == ("all",):
+        has_groups = config.setting.scenario.scenario in ("latent", "ood")
+        methods = [method for method in ALGORITHMS if has_groups or method != "oracle"]
     options: dict[str, list[str]] = {}
     for pair in config.options:
         method, dot, option = pair.partition(".")

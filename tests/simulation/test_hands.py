@@ -7,7 +7,6 @@ from fedfomo.algorithms import ALGORITHMS
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.examples import Examples
 from fedfomo.federation import AnyAlgorithm
-from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.hands import Together
 from fedfomo.simulation.run import Grouping, Plan, simulate
 from fedfomo.stacking import Stack
@@ -26,17 +25,12 @@ def hands() -> Together:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_reaches_the_same_models_together_as_alone(name: str) -> None:
-    problem, algorithm = grouped(points_problem()), ALGORITHMS[name]()
+    problem, algorithm = points_problem(), ALGORITHMS[name]()
     alone = simulate(problem, algorithm, Plan(rounds=2))
     together = simulate(problem, algorithm, Plan(rounds=2, stack=True))
     for client, model in alone.models.items():
         torch.testing.assert_close(together.models[client], model, rtol=1e-3, atol=1e-4)
     assert together.gradients == alone.gradients
-
-
-def grouped(problem: Problem) -> Problem:
-    """Give the clients of a problem true groups, for methods that want to know them."""
-    return Problem(problem.model, problem.initial, problem.clients, problem.trainer, problem.seed, (0, 1) * 3)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.6])

@@ -12,11 +12,39 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fedfomo.algorithms.apfl import Apfl
+from fedfomo.algorithms.apfl_logits import ApflLogits
+from fedfomo.algorithms.apple import Apple
+from fedfomo.algorithms.cfl import Cfl
+from fedfomo.algorithms.ditto import Ditto
+from fedfomo.algorithms.dpfl import Dpfl
+from fedfomo.algorithms.fedala import FedAla
+from fedfomo.algorithms.fedamp import FedAmp
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
+from fedfomo.algorithms.fedavg_shared import FedAvgShared
+from fedfomo.algorithms.fedavg_tuned_on_validation import FedAvgTunedOnValidation
+from fedfomo.algorithms.fedavgm import FedAvgM
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
+from fedfomo.algorithms.fedprox import FedProx
+from fedfomo.algorithms.fedrep import FedRep
+from fedfomo.algorithms.fl_hc import FlHc
+from fedfomo.algorithms.hypcluster import HypCluster
+from fedfomo.algorithms.ifca import Ifca
+from fedfomo.algorithms.l2gd import L2gd
+from fedfomo.algorithms.lg_fedavg import LgFedAvg
 from fedfomo.algorithms.local import Local
+from fedfomo.algorithms.local_all import LocalAll
+from fedfomo.algorithms.mapper import Mapper
+from fedfomo.algorithms.mocha import Mocha
+from fedfomo.algorithms.mocha_linear import MochaLinear
+from fedfomo.algorithms.mocha_repository import MochaRepository
+from fedfomo.algorithms.oracle import Oracle
+from fedfomo.algorithms.per_fedavg import PerFedAvg
+from fedfomo.algorithms.pfedgraph import PFedGraph
+from fedfomo.algorithms.pfedme import PFedMe
+from fedfomo.algorithms.private_mixture import PrivateMixture
 from fedfomo.errors import InputError, unknown
 from fedfomo.federation import AnyAlgorithm
 
@@ -26,6 +54,34 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "fedavg-finetuned": FedAvgFineTuned,
     "fedfomo": FedFomo,
     "fedfomo-averages": FedFomoAverages,
+    "local-all": LocalAll,
+    "oracle": Oracle,
+    "fedavg-shared": FedAvgShared,
+    "fedavg-tuned-on-validation": FedAvgTunedOnValidation,
+    "fedavgm": FedAvgM,
+    "fedprox": FedProx,
+    "lg-fedavg": LgFedAvg,
+    "fedrep": FedRep,
+    "ditto": Ditto,
+    "fedala": FedAla,
+    "cfl": Cfl,
+    "ifca": Ifca,
+    "hypcluster": HypCluster,
+    "mapper": Mapper,
+    "fl-hc": FlHc,
+    "fedamp": FedAmp,
+    "pfedgraph": PFedGraph,
+    "dpfl": Dpfl,
+    "per-fedavg": PerFedAvg,
+    "pfedme": PFedMe,
+    "apfl": Apfl,
+    "apfl-logits": ApflLogits,
+    "l2gd": L2gd,
+    "mocha": Mocha,
+    "mocha-linear": MochaLinear,
+    "mocha-repository": MochaRepository,
+    "private-mixture": PrivateMixture,
+    "apple": Apple,
 }
 
 
@@ -55,14 +111,25 @@ class Option:
     help: str
 
 
-def describe(name: str) -> tuple[str, list[Option]]:
-    """Return a method's one-line description and its options."""
+@dataclass(frozen=True)
+class Description:
+    """A method in a few words."""
+
+    summary: str
+    sends: str  # what moves each way
+    compute: str  # how much more than FedAvg it computes
+    options: list[Option]
+
+
+def describe(name: str) -> Description:
+    """Describe a method for whoever has to choose."""
     if name not in ALGORITHMS:
         raise unknown("method", name, ALGORITHMS)
     algorithm = ALGORITHMS[name]
     help_of = _field_docstrings(algorithm)
     options = [Option(f.name, f.default, help_of.get(f.name, "")) for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
-    return (inspect.getdoc(algorithm) or "").splitlines()[0], options
+    summary = (inspect.getdoc(algorithm) or "").splitlines()[0]
+    return Description(summary, getattr(algorithm, "sends", ""), getattr(algorithm, "compute", ""), options)
 
 
 def _field_docstrings(algorithm: type) -> dict[str, str]:

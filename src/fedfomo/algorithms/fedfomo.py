@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -208,6 +208,9 @@ class Memory:
 @dataclass(frozen=True)
 class FedFomo:
     """Every client mixes the models that help it, by first-order weights."""
+
+    sends: ClassVar[str] = "M models down, 1 up"
+    compute: ClassVar[str] = "as FedAvg, and judges M + 2 models"
 
     num_downloads: int = 5  # M
     """Models of other clients sent to each client a round; its own is always a candidate and not counted."""

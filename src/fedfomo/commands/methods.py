@@ -23,13 +23,18 @@ def methods(arguments: list[str]) -> None:
     config = parse("methods", MethodsConfig, arguments)
     from fedfomo.algorithms import ALGORITHMS, describe
 
-    names = list(ALGORITHMS) if config.name is None else [config.name]
-    for name in names:
-        description, options = describe(name)
-        console.print(f"[bold]{name:<18}[/bold]{description}")
-        if config.name is not None:
-            for option in options:
-                console.print(f"  {option.name}={option.default}", style="cyan")
-                console.print(f"      {option.help}")
-            example = f"{options[0].name}={options[0].default}" if options else ""
-            console.print(f"\nfedfomo run --method {name}" + (f" --options {example}" if example else ""))
+    if config.name is None:
+        for name in ALGORITHMS:
+            about = describe(name)
+            console.print(f"[bold]{name}[/bold]  {about.summary}")
+            console.print(f"    sends {about.sends}; computes {about.compute}", style="dim")
+        console.print("\nOptions of one of them: fedfomo methods NAME")
+        return
+    about = describe(config.name)
+    console.print(f"[bold]{config.name}[/bold]  {about.summary}")
+    console.print(f"sends {about.sends}; computes {about.compute}")
+    for option in about.options:
+        console.print(f"  {option.name}={option.default}", style="cyan")
+        console.print(f"      {option.help}")
+    example = f" --options {about.options[0].name}={about.options[0].default}" if about.options else ""
+    console.print(f"\nfedfomo run --method {config.name}{example}")

@@ -41,6 +41,12 @@ class Partition:
     pool: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # what all clients train on
 
     @property
+    def target_groups(self) -> tuple[int, ...] | None:
+        """The distribution behind each client's validation and test examples."""
+        groups = self.groups
+        return None if groups is None else tuple(groups[target] for target in self.targets)
+
+    @property
     def share_out_of_distribution(self) -> float:
         """Return the share of clients whose target has another origin than their training examples."""
         origins = self.groups if self.groups is not None else range(len(self.clients))

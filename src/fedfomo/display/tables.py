@@ -17,7 +17,7 @@ SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky
 LEGEND = """\
 updated: after the last federated update; trained: after the last local training
 p10: 10th percentile of clients; vs Local: % of clients better/worse than alone
-↓ to clients, ↑ to the server, over the whole run"""
+↓ to clients, ↑ to the server, over the whole run; work: gradients computed, Local = 1"""
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
 
@@ -26,7 +26,7 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
     title = "Test accuracy in %: mean over clients ± over seeds"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
     table.add_column("method", no_wrap=True)
-    for heading in ("updated", "trained", "worst", "p10", "vs Local", "models ↓ ↑", "MB ↓ ↑"):
+    for heading in ("updated", "trained", "worst", "p10", "vs Local", "MB ↓ ↑", "work"):
         table.add_column(heading, justify="right", no_wrap=True)
     by_method: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -39,8 +39,8 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
         better = [s.share_better for s in at_update if s.share_better is not None]
         worse = [s.share_worse for s in at_update if s.share_worse is not None]
         against = f"{100 * fmean(better):.0f}/{100 * fmean(worse):.0f}" if method != "local" and better else ""
-        down, up = fmean(r.traffic.models_down for r in runs), fmean(r.traffic.models_up for r in runs)
         bytes_down, bytes_up = fmean(r.traffic.bytes_down for r in runs), fmean(r.traffic.bytes_up for r in runs)
+        work = fmean(run.gradients / local[run.seed].gradients if run.seed in local else 0.0 for run in runs)
         is_best = fmean(s.mean for s in at_update) == best
         table.add_row(
             method,
@@ -49,8 +49,8 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
             f"{100 * fmean(s.worst for s in at_update):.1f}",
             f"{100 * fmean(s.tenth_percentile for s in at_update):.1f}",
             against,
-            f"{down:.0f} {up:.0f}",
             f"{bytes_down / 1e6:.0f} {bytes_up / 1e6:.0f}",
+            f"{work:.1f}" if work else "",
             style="bold" if is_best else None,
         )
     return table

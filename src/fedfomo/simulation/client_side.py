@@ -71,10 +71,11 @@ class Problem:
     trainer: LocalTrainer
     seed: int
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
+    targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
 
     def start(self, rounds: int) -> Start:
         """Return what server and clients know before the first of so many rounds."""
-        return Start(self.initial, self.model.layout, len(self.clients), rounds, self.groups)
+        return Start(self.initial, self.model.layout, len(self.clients), rounds, self.groups, self.targets)
 
     def model_of(self, algorithm: AnyAlgorithm) -> Model:
         """Return what clients of an algorithm predict with: this model, or one that is built around it."""

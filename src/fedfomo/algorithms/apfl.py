@@ -1,0 +1,94 @@
+"""APFL (Deng, Kamani, Mahdavi, 2020): a blend of one's own model and the global one, in a share that is learnt.
+
+A client uses v̄ = αv + (1 − α)w. Its copy of w trains as in FedAvg, v descends on the loss of the blend, and so
+does α, once a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A client's own model and its share of the blend."""
+
+    own: Parameters  # v_i
+    share: float  # α_i
+
+
+def blend(own: Tensor, shared: Tensor, share: float) -> Tensor:
+    """v̄ = αv + (1 − α)w."""
+    return own * share + shared * (1 - share)
+
+
+def next_share(share: float, own: Tensor, shared: Tensor, gradient: Tensor, rate: float) -> float:
+    """α ← α − η⟨v − w, ∇f(v̄)⟩, kept within [0, 1]."""
+    num_trainable = len(gradient)
+    slope = torch.dot((own - shared)[:num_trainable].double(), gradient.double())
+    return min(1.0, max(0.0, share - rate * float(slope)))
+
+
+@dataclass(frozen=True)
+class Apfl:
+    """Blend the client's own model with the global one, in a share that each client learns."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "2 × FedAvg"
+
+    share: float = 0.5  # α
+    """The own model's share of the blend, at the start or throughout."""
+    learns_share: bool = True
+    """Adapt the share on the training data, once a round."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.share <= 1, f"share must be between 0 and 1, not {self.share}")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model."""
+        return State(start.initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads; if none arrived, stay."""
+        return State(average_uploads(uploads, otherwise=state.model))
+
+    def start_client(self, start: Start) -> Memory:
+        """Own the common initial model."""
+        return Memory(start.initial, self.share)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Blend the own model with the global one."""
+        if len(client.data.train) == 0:
+            # Departs from the paper: an own model that cannot learn has no share.
+            return Personalised(download.model, memory)
+        return Personalised(blend(memory.own, download.model, memory.share), memory)
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train the copy of the global model on its own loss, and the own model on that of the blend."""
+        own, shared, share = memory.own.clone(), download.model.clone(), memory.share
+        num_trainable, rate, descent = client.num_trainable, client.learning_rate, client.descent()
+        for step, batch in enumerate(descent.batches()):
+            blended = blend(own, shared, share)
+            gradient = descent.gradient(blended, batch)
+            own[num_trainable:] = blended[num_trainable:]  # its statistics are those of the blend that it is used in
+            adapted = next_share(share, own, shared, gradient, rate) if step == 0 and self.learns_share else share
+            own[:num_trainable].sub_(gradient, alpha=rate * share)
+            shared_gradient = descent.gradient(shared, batch)
+            shared[:num_trainable].sub_(shared_gradient, alpha=rate)
+            share = adapted
+        return Trained(Upload(shared, len(client.data.train)), Memory(own, share), blend(own, shared, share))

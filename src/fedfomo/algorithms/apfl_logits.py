@@ -1,0 +1,115 @@
+"""APFL with blended outputs: the form in which its authors' code runs it.
+
+Where the paper blends parameters, here both networks answer and their logits are blended: αv(x) + (1 − α)w(x).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.algorithms.apfl import Memory
+from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.parameters import Layout
+
+
+class Blend(nn.Module):
+    """Two copies of a network and the first one's share of the answer."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.own = network
+        self.shared = copy.deepcopy(network)
+        self.share = nn.Parameter(torch.zeros(1, device=next(network.parameters()).device))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return αv(x) + (1 − α)w(x)."""
+        return self.share * self.own(inputs) + (1 - self.share) * self.shared(inputs)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where own model, shared model and share lie in the θ of a blend."""
+
+    own: Tensor
+    shared: Tensor
+    share: int
+
+    @classmethod
+    def of(cls, layout: Layout) -> Places:
+        """Read them off a blend's layout."""
+        share = next(slot.start for slot in layout.slots if slot.name == "share")
+        return cls(layout.coordinates_below("own"), layout.coordinates_below("shared"), share)
+
+    def joined(self, own: Tensor, shared: Tensor, share: float) -> Tensor:
+        """Return the θ of a blend."""
+        theta = own.new_empty(len(own) + len(shared) + 1)
+        theta[self.own], theta[self.shared], theta[self.share] = own, shared, share
+        return theta
+
+
+@dataclass(frozen=True)
+class ApflLogits:
+    """Blend the outputs of the client's own model and the global one, in a share that each client learns."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "4 × FedAvg"
+
+    share: float = 0.5  # α
+    """The own model's share of the blend, at the start or throughout."""
+    learns_share: bool = True
+    """Adapt the share on the training data, once a round."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.share <= 1, f"share must be between 0 and 1, not {self.share}")
+
+    def network(self, module: nn.Module) -> Blend:
+        """Let two copies of the network answer together."""
+        return Blend(module)
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model."""
+        return State(start.initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads; if none arrived, stay."""
+        return State(average_uploads(uploads, otherwise=state.model))
+
+    def start_client(self, start: Start) -> Memory:
+        """Own the common initial model."""
+        return Memory(start.initial, self.share)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Put the global model beside the own one."""
+        # Departs from the paper: an own model that cannot learn has no share.
+        share = memory.share if len(client.data.train) else 0.0
+        return Personalised(Places.of(client.model.layout).joined(memory.own, download.model, share), memory)
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train the copy of the global model on its own loss, and the own model on that of the blend."""
+        places = Places.of(client.model.layout)
+        theta = places.joined(memory.own, download.model, memory.share)
+        start, rate, descent = client.start, client.learning_rate, client.descent()
+        own, shared = (where[: start.layout.num_trainable] for where in (places.own, places.shared))
+        for step, batch in enumerate(descent.batches()):
+            alone = theta.clone()
+            alone[places.share] = 0.0  # the gradient with respect to w is then that of its own loss
+            gradient = descent.gradient(theta, batch)
+            theta[shared] -= rate * descent.gradient(alone, batch)[shared]
+            theta[own] -= rate * gradient[own]
+            if step == 0 and self.learns_share:
+                theta[places.share] = (theta[places.share] - rate * gradient[places.share]).clamp(0.0, 1.0)
+        trained = Memory(theta[places.own], float(theta[places.share]))
+        return Trained(Upload(theta[places.shared], len(client.data.train)), trained, theta)

@@ -1,0 +1,158 @@
+"""Clustered federated learning, CFL (Sattler, Müller, Samek; 2020).
+
+Start with everybody in one cluster and play FedAvg. Once a cluster's average hardly moves although its members
+still want to move, they want to go different ways: the cluster is split in two by the directions of their updates,
+and each half goes on alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.clusters import Clusters, cosines, groups_after, merge_nearest
+from fedfomo.algorithms.fedavg import Upload
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Coordinates, Parameters
+
+
+def update_norms(updates: Sequence[Tensor]) -> tuple[float, float]:
+    """Return ‖(1/|c|) Σ Δ_i‖ and max ‖Δ_i‖, in float64."""
+    mean = torch.zeros(updates[0].shape, dtype=torch.float64)
+    largest = 0.0
+    for update in updates:
+        mean.add_(update.double(), alpha=1 / len(updates))
+        largest = max(largest, float(update.double().norm()))
+    return float(mean.norm()), largest
+
+
+def bipartition(similarities: Tensor, linkage: str) -> list[int]:
+    """Split in two by a_ij = cos(Δ_i, Δ_j): the most similar are merged until two groups are left.
+
+    With single linkage this minimises the largest similarity across the cut.
+    """
+    above = torch.triu_indices(len(similarities), len(similarities), offset=1)
+    merges = merge_nearest((1 - similarities[above[0], above[1]]).clamp(min=0), linkage)
+    return groups_after(merges, len(similarities) - 2)
+
+
+@dataclass(frozen=True)
+class State:
+    """The clusters, what is known of their members, and what they were split from."""
+
+    clusters: Clusters
+    updates: Mapping[int, Coordinates]  # Δ_i: every client's latest
+    first_norm: float  # ‖mean Δ‖ of the first round that anybody answered
+    ancestors: tuple[Parameters, ...]  # models of clusters at the time of their split
+    num_trainable: int
+    round: int  # rounds collected so far
+    planned_rounds: int
+
+
+@dataclass(frozen=True)
+class Download:
+    """The model of the client's cluster, and of all other clusters and their ancestors if it may choose."""
+
+    model: Parameters
+    others: tuple[Parameters, ...]
+
+
+@dataclass(frozen=True)
+class Cfl:
+    """Clusters that split where members' updates disagree; FedAvg inside each."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "as FedAvg"
+
+    thresholds: Literal["relative", "absolute"] = "relative"
+    """Compare norms with the first round's and with each other, or with the numbers themselves."""
+    epsilon_1: float = 0.8
+    """Split only if the mean update's norm is below this: absolute, or times its norm in the first round."""
+    epsilon_2: float = 2.2
+    """Split only if the largest norm is above this: absolute, or such that mean/largest < epsilon_1/epsilon_2."""
+    first_split: float = 0.25
+    """Share of the planned rounds before anything is split."""
+    wait: float = 0.5
+    """Share of the planned rounds in which a cluster waits for members that were never heard of."""
+    linkage: Literal["single", "complete"] = "single"
+    """How a cluster is split: single as in the paper, complete as in the authors' code."""
+    select_by_val: bool = False
+    """Let each client use whichever cluster's model, past or present, its validation data like best."""
+
+    def __post_init__(self) -> None:
+        require(self.epsilon_1 >= 0, f"epsilon_1 must be at least 0, not {self.epsilon_1}")
+        require(self.epsilon_2 > 0, f"epsilon_2 must be above 0, not {self.epsilon_2}")
+        require(0 <= self.first_split <= 1, f"first_split must be between 0 and 1, not {self.first_split}")
+        require(0 <= self.wait <= 1, f"wait must be between 0 and 1, not {self.wait}")
+
+    def start_server(self, start: Start) -> State:
+        """Start with one cluster."""
+        return State(Clusters.start(start), {}, 0.0, (), start.layout.num_trainable, 0, start.rounds)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the model of the client's cluster, and the others if it may choose."""
+        own = int(state.clusters.of_client[to])
+        others = (*state.clusters.models[:own], *state.clusters.models[own + 1 :], *state.ancestors)
+        return Download(state.clusters.models[own], others if self.select_by_val else ())
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Split the clusters that disagree, then average inside each."""
+        fresh = state.clusters.updates(uploads, state.num_trainable)
+        updates = {**state.updates, **fresh}
+        first_norm = state.first_norm or (update_norms(list(fresh.values()))[0] if fresh else 0.0)
+        of_client = state.clusters.of_client.clone()
+        models, ancestors = list(state.clusters.models), list(state.ancestors)
+        for cluster, model in enumerate(state.clusters.models):
+            leaving = self._leaving(state, state.clusters.members(cluster), updates, first_norm)
+            if leaving:
+                of_client[leaving] = len(models)
+                models.append(model)
+                ancestors.append(model)
+        clusters = Clusters(tuple(models), of_client).averaged(uploads)
+        round, planned = state.round + 1, state.planned_rounds  # noqa: A001
+        return State(clusters, updates, first_norm, tuple(ancestors), state.num_trainable, round, planned)
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the cluster's model, or the best on validation of all."""
+        if not download.others:
+            return Personalised(download.model, None)
+        candidates = (download.model, *download.others)
+        losses = client.validation_losses(candidates).nan_to_num(nan=math.inf)
+        return Personalised(candidates[int(losses.argmin())], None)  # the first, its own cluster's, if nothing is known
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+        """Train from the cluster's model."""
+        model = client.train(download.model)
+        return Trained(Upload(model, len(client.data.train)), None, model)
+
+    def _leaving(
+        self, state: State, members: Sequence[ClientId], updates: Mapping[ClientId, Tensor], first_norm: float
+    ) -> list[ClientId]:
+        """Return the members that leave a cluster for a new one; nobody if it stays whole."""
+        known = [n for n in members if n in updates]
+        played = (state.round + 1) / state.planned_rounds
+        # Departs from the paper, where everybody answers: whoever is never heard of cannot hold up a split for ever.
+        if len(known) <= 2 or played <= self.first_split or (len(known) < len(members) and played <= self.wait):
+            return []
+        of_members = [updates[n] for n in known]
+        if not self._disagree(*update_norms(of_members), first_norm):
+            return []
+        halves = bipartition(cosines(of_members), self.linkage)
+        smaller = 1 if 2 * sum(halves) <= len(halves) else 0
+        return [n for n, half in zip(known, halves, strict=True) if half == smaller]
+
+    def _disagree(self, mean_norm: float, largest_norm: float, first_norm: float) -> bool:
+        """Tell whether a cluster hardly moves while a member wants to: ‖mean Δ‖ < ε₁ and max ‖Δ_i‖ > ε₂."""
+        if self.thresholds == "absolute":
+            return mean_norm < self.epsilon_1 and largest_norm > self.epsilon_2
+        return mean_norm < self.epsilon_1 * first_norm and mean_norm * self.epsilon_2 < self.epsilon_1 * largest_norm

@@ -1,0 +1,70 @@
+"""Ditto (Li, Hu, Beirami, Smith; ICML 2021): FedAvg, and beside it a model of one's own that stays near.
+
+Every client trains two models on the same batches: the global one, as FedAvg does, and its own, which minimises the
+client's loss + λ/2 ‖v − w‖², where w is the global model of the round. The own model is the one it uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.training import Pull
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A client's own model, once it has trained one."""
+
+    own: Parameters | None  # v_i
+
+
+@dataclass(frozen=True)
+class Ditto:
+    """Train a model of one's own near the global one, which is trained as by FedAvg."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "2 × FedAvg"
+
+    pull: float = 1.0  # λ
+    """Strength of the pull of the own model to the global one."""
+
+    def __post_init__(self) -> None:
+        require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model."""
+        return State(start.initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads; if none arrived, stay."""
+        return State(average_uploads(uploads, otherwise=state.model))
+
+    def start_client(self, start: Start) -> Memory:
+        """Have no model yet."""
+        return Memory(None)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Use the own model; without one, the global model."""
+        # Departs from the paper: who joins late starts its own model from the global one, not from the initial one.
+        return Personalised(download.model if memory.own is None else memory.own, memory)
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train the global model, and on the same batches the own one."""
+        model = client.train(download.model)
+        start = download.model if memory.own is None else memory.own
+        own = client.train(start, penalty=Pull(download.model, self.pull))
+        return Trained(Upload(model, len(client.data.train)), Memory(own), own)

@@ -1,0 +1,145 @@
+"""FedAvg with shared data (Zhao et al., 2018), as FedFomo's authors compare with: clients give the data themselves.
+
+Every client gives a small share of its training examples to a pool on which everybody trains. A client uploads its
+share once; the server keeps the pool and sends each client what that client lacks.
+
+Departs from the paper: Zhao et al. give the server data of its own, on which it also trains the first model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms import fedavg
+from fedfomo.algorithms.fedavg import average_uploads
+from fedfomo.algorithms.local_all import union
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.examples import Examples
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Ids, Parameters
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one client gives."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class State:
+    """The global model, the pool, and how much of it each client has got."""
+
+    model: Parameters
+    pool: Mapping[int, Share]
+    arrivals: Ids  # whose shares the pool holds, in the order in which they came
+    received: Mapping[int, int]  # how many of these have reached a client
+
+
+@dataclass(frozen=True)
+class Download:
+    """The global model and the shares that the client lacks."""
+
+    model: Parameters
+    shares: Mapping[int, Share]
+    num_shares: int  # in the whole pool
+    wants_share: bool  # the pool has none of this client's yet
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A locally trained model, the number of examples behind it, and the client's share if it was asked for."""
+
+    model: Parameters
+    num_examples: int
+    share: Share | None
+    num_received: int  # of the pool's shares
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The shares of others, and how many the pool had when the last of them came."""
+
+    pool: Mapping[int, Share]
+    num_received: int
+
+
+def draw_share(examples: Examples, fraction: float, rng: torch.Generator) -> Share:
+    """Draw a fraction of the examples, rounded, at random."""
+    order = torch.randperm(len(examples), generator=rng)
+    drawn = examples.take(order[: round(fraction * len(examples))])
+    return Share(drawn.inputs, drawn.labels)
+
+
+def own_and_pool(own: Examples, pool: Mapping[int, Share]) -> Examples:
+    """Return a client's own examples and those shares, in the order of ids, that look like them."""
+    kind = _kind(own.inputs), _kind(own.labels)
+    shares = [share for _, share in sorted(pool.items()) if (_kind(share.inputs), _kind(share.labels)) == kind]
+    return union(own, *(Examples(share.inputs, share.labels) for share in shares))
+
+
+@dataclass(frozen=True)
+class FedAvgShared:
+    """Train one global model on own data and a pool to which everybody gives a share; every client uses it."""
+
+    sends: ClassVar[str] = "1 model down, 1 up; once, a share of every client's training data to everybody"
+    compute: ClassVar[str] = "FedAvg with the pool on top"
+
+    fraction: float = 0.05
+    """Share of its training examples that every client gives away."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.fraction <= 1, f"fraction must be between 0 and 1, not {self.fraction}")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model and an empty pool."""
+        return State(start.initial, {}, torch.empty(0, dtype=torch.int64), {})
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model and what the client lacks of the pool."""
+        lacking = state.arrivals[state.received.get(to, 0) :].tolist()
+        shares = {client: state.pool[client] for client in lacking if client != to}
+        return Download(state.model, shares, len(state.pool), to not in state.pool)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the models, put new shares into the pool, and note who has got how much of it."""
+        trained = {client: fedavg.Upload(u.model, u.num_examples) for client, u in uploads.items()}
+        model = average_uploads(trained, otherwise=state.model)
+        given = {client: u.share for client, u in sorted(uploads.items()) if u.share and client not in state.pool}
+        arrivals = torch.cat((state.arrivals, torch.tensor([*given], dtype=torch.int64)))
+        received = {client: u.num_received for client, u in uploads.items()}
+        return State(model, {**state.pool, **given}, arrivals, {**state.received, **received})
+
+    def fault_of(self, state: State, upload: Upload) -> str | None:
+        """Refuse a share whose inputs and labels do not belong together."""
+        share = upload.share
+        if share is not None and (share.inputs.dim() == 0 or share.inputs.shape[:1] != share.labels.shape[:1]):
+            return "'share' does not have one label for each input"
+        return None
+
+    def start_client(self, start: Start) -> Memory:
+        """Hold nothing of others."""
+        return Memory({}, 0)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Use the global model as it is, and put by what arrived of the pool."""
+        return Personalised(download.model, Memory({**memory.pool, **download.shares}, download.num_shares))
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train from the global model on own data and the pool."""
+        own = client.data.train
+        examples = own_and_pool(own, memory.pool)
+        model = client.train(download.model, examples=examples)
+        share = draw_share(own, self.fraction, client.random("share")) if download.wants_share else None
+        return Trained(Upload(model, len(examples), share, memory.num_received), memory, model)
+
+
+def _kind(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return tensor.dtype, tensor.shape[1:]

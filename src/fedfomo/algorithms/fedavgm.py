@@ -1,0 +1,92 @@
+"""FedAvgM (Hsu, Qi, Brown; 2019): FedAvg whose server moves with momentum.
+
+What the average of a round would change is taken for a gradient. The server adds it to a velocity and moves the
+global model by that, so that the directions in which rounds agree add up and those in which they differ cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Coordinates, Parameters
+
+
+@dataclass(frozen=True)
+class State:
+    """The global model and how fast it moves."""
+
+    model: Parameters
+    velocity: Coordinates  # v, of the trainable coordinates
+
+
+def next_velocity(velocity: Tensor, change: Tensor, momentum: float) -> Tensor:
+    """V ← β v + Δ."""
+    return velocity * momentum + change
+
+
+def moved(model: Tensor, velocity: Tensor, change: Tensor, rate: float, lookahead: float) -> Tensor:
+    """θ ← θ − γ v; with Nesterov's lookahead β, θ ← θ − γ (β v + Δ)."""
+    return model - rate * (lookahead * velocity + change if lookahead else velocity)
+
+
+@dataclass(frozen=True)
+class FedAvgM:
+    """Train one global model that the server moves with momentum; every client uses it."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "as FedAvg"
+
+    momentum: float = 0.7  # β
+    """Share of the last round's velocity kept in the next one."""
+    server_rate: float = 1.0  # γ
+    """Step along the velocity; with 1 − momentum, a long run moves at FedAvg's pace."""
+    nesterov: bool = False
+    """Move by where the velocity will be instead of where it is."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, not {self.momentum}")
+        is_rate = math.isfinite(self.server_rate) and self.server_rate > 0
+        require(is_rate, f"server_rate must be a number above 0, not {self.server_rate}")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model, at rest."""
+        return State(start.initial, torch.zeros(start.layout.num_trainable))
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Move by the velocity; if nothing arrived, stay, and keep the velocity for later."""
+        if not any(upload.num_examples for upload in uploads.values()):
+            return state
+        average = average_uploads(uploads, otherwise=state.model)
+        trainable = slice(len(state.velocity))
+        before = state.model[trainable].double()
+        change = before - average[trainable].double()  # Δ
+        velocity = next_velocity(state.velocity.double(), change, self.momentum)
+        after = moved(before, velocity, change, self.server_rate, self.momentum if self.nesterov else 0.0)
+        # Departs from the paper: buffers are averaged, because a running variance that overshoots falls below zero.
+        return State(torch.cat((after.float(), average[len(velocity) :])), velocity.float())
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the global model as it is."""
+        return Personalised(download.model, None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+        """Train from the global model."""
+        model = client.train(download.model)
+        return Trained(Upload(model, len(client.data.train)), None, model)

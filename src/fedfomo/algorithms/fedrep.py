@@ -1,0 +1,108 @@
+"""FedRep (Collins, Hassani, Mokhtari, Shakkottai; ICML 2021): one representation for all, a head for each.
+
+In every round a client fits its head to the representation that it has received, then trains the representation
+under that head. The representations are averaged; heads never leave the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.parts import fault_of_part, join
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Coordinates, Parameters
+
+
+@dataclass(frozen=True)
+class State:
+    """The common representation."""
+
+    body: Coordinates  # φ
+
+
+@dataclass(frozen=True)
+class Download:
+    """The common representation."""
+
+    body: Coordinates
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A locally trained representation and the number of examples behind it."""
+
+    body: Coordinates
+    num_examples: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The representation last received or trained, and the client's own head."""
+
+    model: Parameters  # (φ, h_i)
+
+
+@dataclass(frozen=True)
+class FedRep:
+    """Share all layers but the last, which every client fits for itself."""
+
+    sends: ClassVar[str] = "1 model without its head each way"
+    compute: ClassVar[str] = "as FedAvg, and the head once more at the end"
+
+    body_epochs: int = 2
+    """Epochs that train the representation; the rest of the round's epochs, at least one, fit the head before."""
+    head_layers: int = 1
+    """How many of the last layers are the head."""
+
+    def __post_init__(self) -> None:
+        require(self.body_epochs >= 1, f"body_epochs must be at least 1, not {self.body_epochs}")
+        require(self.head_layers >= 1, f"head_layers must be at least 1, not {self.head_layers}")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model's representation."""
+        return State(start.initial[~self._is_head(start)])
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the representation."""
+        return Download(state.body)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the representations by numbers of examples; if none arrived, stay."""
+        ordered = [uploads[client] for client in sorted(uploads) if uploads[client].num_examples > 0]
+        if not ordered:
+            return state
+        return State(weighted_average([u.body for u in ordered], [u.num_examples for u in ordered]))
+
+    def fault_of(self, state: State, upload: Upload) -> str | None:
+        """Refuse a representation of another size."""
+        return fault_of_part(upload.body, len(state.body))
+
+    def start_client(self, start: Start) -> Memory:
+        """Start from the common initial model."""
+        return Memory(start.initial)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Fit the own head to the representation that arrived."""
+        is_head = self._is_head(client.start)
+        received = join(is_head, memory.model[is_head], download.body)
+        # Departs from the paper: head and body share one round's epochs, where it gives the head 10 of its own.
+        epochs = max(1, client.trainer.epochs - self.body_epochs)
+        model = client.train(received, moving=is_head[: client.num_trainable], epochs=epochs, purpose="head")
+        return Personalised(model, Memory(model))
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train the representation under the head."""
+        is_head = self._is_head(client.start)
+        model = client.train(memory.model, moving=~is_head[: client.num_trainable], epochs=self.body_epochs)
+        return Trained(Upload(model[~is_head], len(client.data.train)), Memory(model), model)
+
+    def _is_head(self, start: Start) -> Tensor:
+        return start.layout.mask(start.layout.layers()[-self.head_layers :])

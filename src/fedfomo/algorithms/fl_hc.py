@@ -1,0 +1,140 @@
+"""FL+HC, federated learning with hierarchical clustering of updates (Briggs, Fan, Andras; 2020).
+
+Play FedAvg for some rounds; then let everybody train the global model once more, cluster the clients, once and for
+all, by how they changed it, and go on with FedAvg inside each cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.clusters import Clusters, groups_after, merge_nearest
+from fedfomo.algorithms.fedavg import Download, Upload
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Coordinates
+
+
+def update_distances(updates: Sequence[Tensor], metric: str) -> Tensor:
+    """Return the distances of updates 0–1, 0–2, …, 1–2, …, in units of the mean length of an update.
+
+    They are Manhattan or Euclidean, or for `cosine` Euclidean between directions, √(2 − 2 cos).
+    """
+    matrix = torch.stack(list(updates)).double()
+    if metric == "cosine":
+        matrix = torch.nn.functional.normalize(matrix, dim=1)
+    order = 1.0 if metric == "l1" else 2.0
+    unit = float(torch.linalg.vector_norm(matrix, ord=order, dim=1).mean())
+    return torch.pdist(matrix, p=order) / (unit or 1.0)
+
+
+def widest_gap(heights: Sequence[float]) -> int:
+    """Return how many merges lie below the widest gap between successive heights."""
+    gaps = [above - below for below, above in pairwise(heights)]
+    return 1 + gaps.index(max(gaps)) if gaps else len(heights)
+
+
+@dataclass(frozen=True)
+class State:
+    """The clusters, and until there are several, every client's latest update."""
+
+    clusters: Clusters
+    is_clustered: bool
+    updates: Mapping[int, Coordinates]  # Δ_i
+    num_trainable: int
+    round: int  # rounds collected so far
+    planned_rounds: int
+
+
+@dataclass(frozen=True)
+class FlHc:
+    """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "as FedAvg"
+
+    warm_up: float = 0.2
+    """Share of the planned rounds of plain FedAvg before the round that clusters; at least one is played."""
+    metric: Literal["l1", "l2", "cosine"] = "l1"
+    """Distance between updates."""
+    linkage: Literal["average", "complete", "single", "ward"] = "average"
+    """Distance between clusters; ward wants the metric l2 or cosine."""
+    cut: Literal["threshold", "gap"] = "threshold"
+    """Stop merging at a threshold, or at the widest gap between successive merges."""
+    threshold: float = 1.0
+    """Clusters farther apart than this stay apart, in units of the mean length of an update."""
+    num_clusters: int = 0
+    """Stop merging at this many clusters instead; 0 leaves it to the cut."""
+    wait: float = 0.5
+    """Share of the planned rounds in which clustering waits for clients that were never heard of."""
+
+    def __post_init__(self) -> None:
+        for name in ("warm_up", "wait"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name} must be between 0 and 1, not {value}")
+        require(self.linkage != "ward" or self.metric != "l1", "linkage ward wants the metric l2 or cosine, not l1")
+        require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}")
+        require(self.num_clusters >= 0, f"num_clusters must be at least 0, not {self.num_clusters}")
+
+    def start_server(self, start: Start) -> State:
+        """Start with one cluster."""
+        return State(Clusters.start(start), False, {}, start.layout.num_trainable, 0, start.rounds)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the model of the client's cluster."""
+        return Download(state.clusters.model_for(to))
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Cluster the clients if it is time to, then average inside each cluster."""
+        clusters, is_clustered, updates = state.clusters, state.is_clustered, dict[ClientId, Tensor]()
+        if not is_clustered:
+            updates = {**state.updates, **clusters.updates(uploads, state.num_trainable)}
+            is_clustered = self._is_time(state, len(updates))
+        if is_clustered and not state.is_clustered:
+            clusters, updates = self._clustered(clusters, updates), {}
+        round, planned = state.round + 1, state.planned_rounds  # noqa: A001
+        return State(clusters.averaged(uploads), is_clustered, updates, state.num_trainable, round, planned)
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the cluster's model as it is."""
+        return Personalised(download.model, None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+        """Train from the cluster's model."""
+        model = client.train(download.model)
+        return Trained(Upload(model, len(client.data.train)), None, model)
+
+    def _is_time(self, state: State, num_known: int) -> bool:
+        """Tell whether this round clusters: the warm-up is over, and everybody was heard of or has been waited for."""
+        if state.round < max(1, round(self.warm_up * state.planned_rounds)):
+            return False
+        # Departs from the paper, where all clients take part in this round: whoever is absent counts by its latest
+        # update, and whoever was never heard of is not waited for endlessly.
+        is_patient = state.round + 1 <= self.wait * state.planned_rounds
+        return num_known == len(state.clusters.of_client) or (num_known > 0 and not is_patient)
+
+    def _clustered(self, clusters: Clusters, updates: Mapping[ClientId, Tensor]) -> Clusters:
+        """Give every group of clients a copy of the global model; the largest one takes those never heard of."""
+        known = sorted(updates)
+        merges = merge_nearest(update_distances([updates[n] for n in known], self.metric), self.linkage)
+        groups = groups_after(merges, self._num_merges([height for _, _, height in merges]))
+        of_client = torch.full_like(clusters.of_client, max(groups, key=groups.count))
+        of_client[known] = torch.tensor(groups)
+        return Clusters(clusters.models * (1 + max(groups)), of_client)
+
+    def _num_merges(self, heights: Sequence[float]) -> int:
+        if self.num_clusters:
+            return max(0, len(heights) + 1 - self.num_clusters)
+        if self.cut == "gap":
+            return widest_gap(heights)
+        return sum(height <= self.threshold for height in heights)

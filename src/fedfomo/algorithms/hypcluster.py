@@ -1,0 +1,80 @@
+"""HypCluster (Mansour, Mohri, Ro, Suresh; 2020): q hypotheses, and FedAvg among the clients that prefer the same one.
+
+Found at the same time as IFCA and nearly the same; here hypotheses are averaged by numbers of examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from fedfomo.algorithms.clusters import average_by_cluster, far_apart, first_models
+from fedfomo.algorithms.ifca import Choice, Download, favourite, train_best, unknown_cluster
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class State:
+    """The hypotheses."""
+
+    models: tuple[Parameters, ...]
+    is_seeded: bool  # False: there is only the initial model, until clients have trained it
+    num_trainable: int
+
+
+@dataclass(frozen=True)
+class HypCluster:
+    """A given number of hypotheses; FedAvg among the clients that prefer the same one."""
+
+    sends: ClassVar[str] = "num_hypotheses models down, 1 up"
+    compute: ClassVar[str] = "as FedAvg, and num_hypotheses passes over the training data"
+
+    num_hypotheses: int = 5  # q
+    """Number of models."""
+    seeding: Literal["clients", "random"] = "clients"
+    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
+
+    def __post_init__(self) -> None:
+        require(self.num_hypotheses >= 1, f"num_hypotheses must be at least 1, not {self.num_hypotheses}")
+
+    def start_server(self, start: Start) -> State:
+        """Start with initial models."""
+        return State(*first_models(start, self.num_hypotheses, self.seeding), start.layout.num_trainable)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send all hypotheses."""
+        return Download(state.models)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
+        """Average each hypothesis, by numbers of examples, over the clients that chose it."""
+        if not uploads:
+            return state
+        trained = {n: uploads[n].trained for n in sorted(uploads)}
+        if state.is_seeded:
+            cluster_of = {n: choice.cluster for n, choice in uploads.items()}
+            models = average_by_cluster(state.models, trained, cluster_of)
+        else:
+            models = far_apart([t.model for t in trained.values()], self.num_hypotheses, state.num_trainable)
+        return State(models, True, state.num_trainable)
+
+    def fault_of(self, state: State, upload: Choice) -> str | None:
+        """Refuse models of hypotheses that do not exist."""
+        return unknown_cluster(state.models, upload)
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the hypothesis that is best on validation."""
+        return Personalised(favourite(client, download.models), None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
+        """Train the hypothesis that fits the training data best."""
+        choice = train_best(client, download.models)
+        return Trained(choice, None, choice.trained.model)

@@ -1,0 +1,137 @@
+"""IFCA, the iterative federated clustering algorithm (Ghosh, Chung, Yin, Ramchandran; 2020).
+
+The server keeps k models and sends all of them. A client trains the one that fits its data best, and the server
+averages each model over the clients that chose it: k-means, with losses for distances and models for centres.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.clusters import average_by_cluster, far_apart, first_models
+from fedfomo.algorithms.fedavg import Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Parameters
+
+
+def best_model(losses: Tensor, rng: torch.Generator) -> int:
+    """Return j = argmin_j F_i(θ_j), at random among equals; what is not a number is worst."""
+    known = losses.nan_to_num(nan=math.inf)
+    best = torch.nonzero(known == known.min()).flatten()
+    return int(best[torch.randint(len(best), (), generator=rng)])
+
+
+def training_losses(client: Client, models: Sequence[Tensor]) -> Tensor:
+    """Return F_i(θ_j): each model's mean loss on the client's training data; NaN for each if there are none."""
+    return client.judge.losses(client.model, models, client.data.train)
+
+
+@dataclass(frozen=True)
+class State:
+    """The clusters' models."""
+
+    models: tuple[Parameters, ...]
+    is_seeded: bool  # False: there is only the initial model, until clients have trained it
+    num_trainable: int
+    head: Parameters | None  # 1 where coordinates differ between clusters, 0 where all share them; None: all differ
+
+
+@dataclass(frozen=True)
+class Download:
+    """The clusters' models."""
+
+    models: tuple[Parameters, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A trained model, and the cluster whose model it was trained from."""
+
+    cluster: int
+    trained: Upload
+
+
+def favourite(client: Client, models: Sequence[Tensor]) -> Tensor:
+    """Return the model that is best on the client's validation data, or on its training data if it has no others."""
+    has_validation = len(client.data.validation) > 0
+    losses = client.validation_losses(models) if has_validation else training_losses(client, models)
+    return models[best_model(losses, client.random("favourite"))]
+
+
+def train_best(client: Client, models: Sequence[Tensor]) -> Choice:
+    """Train the model that fits the client's training data best."""
+    cluster = best_model(training_losses(client, models), client.random("cluster"))
+    return Choice(cluster, Upload(client.train(models[cluster]), len(client.data.train)))
+
+
+def unknown_cluster(models: Sequence[Tensor], upload: Choice) -> str | None:
+    """Say so if an upload was trained for a cluster that does not exist."""
+    return None if upload.cluster < len(models) else f"there is no cluster {upload.cluster}"
+
+
+@dataclass(frozen=True)
+class Ifca:
+    """A given number of clusters; every client trains the model that fits its data best."""
+
+    sends: ClassVar[str] = "num_clusters models down, 1 up"
+    compute: ClassVar[str] = "as FedAvg, and num_clusters passes over the training data"
+
+    num_clusters: int = 5  # k
+    """Number of models."""
+    seeding: Literal["clients", "random"] = "clients"
+    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
+    share_body: bool = False
+    """Let clusters differ in the network's last layer only; all else is averaged over all clients."""
+
+    def __post_init__(self) -> None:
+        require(self.num_clusters >= 1, f"num_clusters must be at least 1, not {self.num_clusters}")
+
+    def start_server(self, start: Start) -> State:
+        """Start with initial models."""
+        models, is_seeded = first_models(start, self.num_clusters, self.seeding)
+        head = start.layout.mask(start.layout.layers()[-1:]).float() if self.share_body else None
+        return State(models, is_seeded, start.layout.num_trainable, head)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send all models."""
+        return Download(state.models)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
+        """Average each model over the clients that chose it: θ_j ← mean{θ_i : j_i = j}."""
+        if not uploads:
+            return state
+        # Every client counts alike, however many examples it has.
+        alike = {n: Upload(choice.trained.model, 1) for n, choice in uploads.items()}
+        if state.is_seeded:
+            cluster_of = {n: choice.cluster for n, choice in uploads.items()}
+            models = average_by_cluster(state.models, alike, cluster_of)
+        else:
+            models = far_apart([alike[n].model for n in sorted(alike)], self.num_clusters, state.num_trainable)
+        if state.head is not None:
+            body = average_uploads(alike, otherwise=state.models[0])
+            models = tuple(torch.where(state.head > 0, model, body) for model in models)
+        return State(models, True, state.num_trainable, state.head)
+
+    def fault_of(self, state: State, upload: Choice) -> str | None:
+        """Refuse models of clusters that do not exist."""
+        return unknown_cluster(state.models, upload)
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the model that is best on validation."""
+        return Personalised(favourite(client, download.models), None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
+        """Train the model that fits the training data best."""
+        choice = train_best(client, download.models)
+        return Trained(choice, None, choice.trained.model)

@@ -1,0 +1,83 @@
+"""The oracle: FedAvg among the clients whose data come from the same distribution.
+
+No method can know these groups. It marks what a federation could reach if it knew them. A client whose target is
+another distribution than that of its training data helps to train the model of its own, and uses that of its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from fedfomo.algorithms.fedavg import Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import InputError
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Ids, Parameters
+
+
+@dataclass(frozen=True)
+class State:
+    """One model for each group; a group goes by the name of its first client."""
+
+    models: Mapping[int, Parameters]
+    groups: Ids  # every client's
+    targets: Ids  # the group that every client's target comes from; −1 if nobody trains on it
+
+
+@dataclass(frozen=True)
+class Download:
+    """The model of the client's group, and that of its target if it is another."""
+
+    model: Parameters
+    target: Parameters | None
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Train one model for each true group of clients, which no method could know; the bar above all."""
+
+    sends: ClassVar[str] = "1 model down (2 for a foreign target), 1 up"
+    compute: ClassVar[str] = "as FedAvg"
+
+    def start_server(self, start: Start) -> State:
+        """Start every group from the common initial model."""
+        if start.groups is None:
+            raise InputError(
+                "the oracle plays FedAvg inside clients' true groups, and this scenario has none: "
+                "choose a scenario of groups (latent, ood), or another method"
+            )
+        first_of = {group: start.groups.index(group) for group in start.groups}
+        groups = torch.tensor([first_of[group] for group in start.groups], dtype=torch.int64)
+        targets = torch.tensor([first_of.get(group, -1) for group in start.targets or start.groups])
+        return State(dict.fromkeys(sorted(first_of.values()), start.initial), groups, targets)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the model of the client's group, and that of its target."""
+        group, target = int(state.groups[to]), int(state.targets[to])
+        is_foreign = target in state.models and target != group
+        return Download(state.models[group], state.models[target] if is_foreign else None)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads of every group; one of which nobody answered stays."""
+        groups = state.groups.tolist()
+        models = {
+            group: average_uploads({n: upload for n, upload in uploads.items() if groups[n] == group}, otherwise=model)
+            for group, model in state.models.items()
+        }
+        return replace(state, models=models)
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the target's model as it is."""
+        return Personalised(download.model if download.target is None else download.target, None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+        """Train from the group's model."""
+        model = client.train(download.model)
+        return Trained(Upload(model, len(client.data.train)), None, model)

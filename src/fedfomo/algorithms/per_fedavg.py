@@ -1,0 +1,117 @@
+"""Per-FedAvg (Fallah, Mokhtari, Ozdaglar; NeurIPS 2020): a global model that is good after a step of one's own.
+
+Model-agnostic meta-learning among clients: what is minimised is not Σ f_i(w) but Σ f_i(w − α∇f_i(w)). Before it
+uses the global model, a client takes such steps on its own training data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import Download, State, weighted_average
+from fedfomo.client import Client, ClientId, Descent, Start
+from fedfomo.errors import require
+from fedfomo.examples import Examples
+from fedfomo.federation import Personalised, Trained
+from fedfomo.wire import Parameters
+
+PROBE_LENGTH = 1e-2  # δ‖g‖: long enough for float32, short enough for a derivative
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A locally trained model; every client's counts the same."""
+
+    model: Parameters
+
+
+def stepped(theta: Tensor, direction: Tensor, size: float) -> Tensor:
+    """Return θ − size · direction; the direction has the trainable coordinates only."""
+    moved = theta.clone()
+    moved[: len(direction)].sub_(direction, alpha=size)
+    return moved
+
+
+def hessian_product(probes: tuple[Descent, Descent], theta: Tensor, direction: Tensor, batch: Examples) -> Tensor:
+    """HF: ∇²f(w)g ≈ (∇f(w + δg) − ∇f(w − δg)) / 2δ, with δ‖g‖ the same for every g."""
+    length = float(torch.linalg.vector_norm(direction))
+    if length == 0:
+        return torch.zeros_like(direction)
+    delta = PROBE_LENGTH / length
+    ahead, behind = (
+        probe.gradient(stepped(theta, direction, -side * delta), batch)
+        for probe, side in zip(probes, (1, -1), strict=True)
+    )
+    return (ahead - behind) / (2 * delta)
+
+
+def roles(batches: Iterator[Examples], num_roles: int) -> Iterator[tuple[Examples, Examples, Examples]]:
+    """Deal batches out as D, D′ and D″, which is D′ again if there are two roles; the last deal may have to repeat."""
+    while dealt := list(islice(batches, num_roles)):
+        yield dealt[0], dealt[min(1, len(dealt) - 1)], dealt[-1]
+
+
+@dataclass(frozen=True)
+class PerFedAvg:
+    """Train a global model for what it becomes after a few steps on a client's own data."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "as FedAvg (hessian-free: 4/3), and personal_epochs"
+
+    variant: Literal["first-order", "hessian-free"] = "first-order"
+    """Leave second derivatives out, or take them from differences of gradients."""
+    inner_rate: float = 0.05  # α
+    """Size of the steps that personalise; the meta-step's size β is the run's learning rate."""
+    personal_epochs: int = 1
+    """Passes over the client's training data to personalise the global model."""
+
+    def __post_init__(self) -> None:
+        is_fit = math.isfinite(self.inner_rate) and self.inner_rate >= 0
+        require(is_fit, f"inner_rate must be a number of at least 0, not {self.inner_rate}")
+        require(self.personal_epochs >= 1, f"personal_epochs must be at least 1, not {self.personal_epochs}")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model."""
+        return State(start.initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Take the plain mean of the uploads; if none arrived, stay."""
+        models = [uploads[client].model for client in sorted(uploads)]
+        return State(weighted_average(models, [1.0] * len(models)) if models else state.model)
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Take steps w ← w − α∇f_i(w) on the client's training data."""
+        model, descent = download.model.clone(), client.descent("personalise")
+        for batch in descent.batches(self.personal_epochs):
+            gradient = descent.gradient(model, batch)
+            model = stepped(model, gradient, self.inner_rate)
+        return Personalised(model, None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+        """Take meta-steps w ← w − β(I − α∇²f_i(w))∇f_i(w − α∇f_i(w)), with or without the Hessian."""
+        model, descent = download.model.clone(), client.descent()
+        # The same purpose twice: both probes meet the same dropout, so that they differ by their parameters alone.
+        probes = client.descent("probe"), client.descent("probe")
+        with_hessian = self.variant == "hessian-free"
+        for inner, outer, third in roles(descent.batches(), num_roles=3 if with_hessian else 2):
+            ahead = stepped(model, descent.gradient(model, inner), self.inner_rate)
+            gradient = descent.gradient(ahead, outer)
+            if with_hessian:
+                gradient.sub_(hessian_product(probes, model, gradient, third), alpha=self.inner_rate)
+            model[client.num_trainable :] = ahead[client.num_trainable :]
+            model = stepped(model, gradient, client.learning_rate)
+        return Trained(Upload(model), None, model)

@@ -1,0 +1,96 @@
+"""pFedMe (T. Dinh, Tran, Nguyen; NeurIPS 2020): personal models that a spring holds near the global one.
+
+A client's objective at w is the Moreau envelope F_i(w) = min_θ f_i(θ) + λ/2 ‖θ − w‖². Its personal model θ_i is
+where the minimum lies, found with a few steps for every batch, and ∇F_i(w) = λ(w − θ_i) then moves its copy of w.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.client import Client, ClientId, Descent, Start
+from fedfomo.errors import require
+from fedfomo.examples import Examples
+from fedfomo.federation import Personalised, Trained
+from fedfomo.training import Pull
+from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A client's personal model, as it last trained it."""
+
+    personal: Parameters | None  # θ_i
+
+
+def descend_envelope(descent: Descent, personal: Tensor, batch: Examples, pull: Pull, rate: float, steps: int) -> None:
+    """Take steps θ ← θ − η_p (∇f(θ; batch) + λ(θ − w)), in place."""
+    for _ in range(steps):
+        gradient = descent.gradient(personal, batch)
+        trainable = personal[: len(gradient)]
+        pull.add_gradient(gradient, trainable)
+        trainable.sub_(gradient, alpha=rate)
+
+
+@dataclass(frozen=True)
+class PFedMe:
+    """Every client's model is drawn to a global one, which follows the clients' models in turn."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "as FedAvg, if epochs are a multiple of inner_steps"
+
+    strength: float = 15.0  # λ
+    """Stiffness of the spring between a personal model and the global one."""
+    inner_steps: int = 5  # K
+    """Steps of the personal model on each batch, of the size of the run's learning rate."""
+    outer_rate: float = 0.01  # η
+    """Step size of the client's copy of the global model, which goes this × strength of the way to the personal one."""
+    server_rate: float = 1.0  # β
+    """Share of the way to the average of the uploads that the global model goes; above 1 it overshoots."""
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "outer_rate", "server_rate"):
+            value = getattr(self, name)
+            require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0, not {value}")
+        require(self.inner_steps >= 1, f"inner_steps must be at least 1, not {self.inner_steps}")
+        share = self.outer_rate * self.strength
+        require(share <= 1, f"outer_rate × strength is {share:g}: above 1 the global model overshoots the personal one")
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model."""
+        return State(start.initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the global model."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Move w ← (1 − β) w + β · average."""
+        return State(torch.lerp(state.model, average_uploads(uploads, otherwise=state.model), self.server_rate))
+
+    def start_client(self, start: Start) -> Memory:
+        """Have no personal model yet."""
+        return Memory(None)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Use the personal model; who has never trained uses the global one."""
+        return Personalised(download.model if memory.personal is None else memory.personal, memory)
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Let the personal model follow the data and the global model, and the copy of the global model follow it."""
+        stiffness = client.learning_rate * self.strength
+        require(stiffness < 2, f"learning rate × strength is {stiffness:g}: from 2 on, personal models diverge")
+        personal, copied, descent = download.model.clone(), download.model, client.descent()
+        # Departs from the paper: a round has as many steps as FedAvg's, so that its epochs are divided by K.
+        for batch in descent.batches(max(1, client.trainer.epochs // self.inner_steps)):
+            pull = Pull(copied, self.strength)
+            descend_envelope(descent, personal, batch, pull, client.learning_rate, self.inner_steps)
+            copied = torch.lerp(copied, personal, self.outer_rate * self.strength)  # w − ηλ(w − θ)
+        return Trained(Upload(copied, len(client.data.train)), Memory(personal), personal)

@@ -1,0 +1,142 @@
+"""Private mixture (Peterson, Kanani, Marathe, 2019): a shared expert, a private expert, and a gate between them.
+
+A client answers ŷ = α(x)·M_G(x) + (1 − α(x))·M_i(x). All three parts descend together on the loss of ŷ. Only the
+shared expert travels; its coordinates are those below `shared` in the mixture's θ, so that whoever trains can tell
+what leaves the client (and needs noise) from what stays.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, logsigmoid
+
+from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import require
+from fedfomo.federation import Personalised, Trained
+from fedfomo.parameters import Layout
+from fedfomo.wire import Coordinates, Parameters
+
+CERTAIN = 100.0  # a gate's bias that leaves the private expert nothing
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What never leaves a client."""
+
+    private: Parameters  # θ_i
+    gate: Coordinates | None  # w_i, b_i; none before the first training
+
+
+class Mixture(nn.Module):
+    """Two copies of a network, and a gate that looks at the last hidden layer of the first."""
+
+    def __init__(self, network: nn.Module, blends: str) -> None:
+        super().__init__()
+        linear = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+        require(bool(linear), "private-mixture needs a network with a linear layer, whose inputs its gate can read")
+        self._last, last = linear[-1]
+        self._blends = blends
+        self.shared = network
+        self.private = copy.deepcopy(network)
+        self.gate = nn.utils.skip_init(nn.Linear, last.in_features, 1, device=last.weight.device)
+        for parameter in self.gate.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return ŷ; probabilities as their logarithms, which are logits too."""
+        hidden: list[Tensor] = []
+        last = self.shared.get_submodule(self._last)
+        watch = last.register_forward_pre_hook(lambda _, given: hidden.append(given[0].detach()))
+        try:
+            shared = self.shared(inputs)
+        finally:
+            watch.remove()
+        private, opening = self.private(inputs), self.gate(hidden[-1])
+        if self._blends == "outputs":
+            return opening.sigmoid() * shared + (-opening).sigmoid() * private
+        return torch.logaddexp(
+            logsigmoid(opening) + log_softmax(shared, dim=1), logsigmoid(-opening) + log_softmax(private, dim=1)
+        )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the parts of a mixture lie in its θ."""
+
+    shared: Tensor
+    private: Tensor
+    gate: Tensor
+
+    @classmethod
+    def of(cls, layout: Layout) -> Places:
+        """Read them off a mixture's layout."""
+        return cls(*(layout.coordinates_below(name) for name in ("shared", "private", "gate")))
+
+    def joined(self, shared: Tensor, memory: Memory) -> Tensor:
+        """Return the θ of a mixture."""
+        theta = torch.zeros(len(self.shared) + len(self.private) + len(self.gate))
+        theta[self.shared], theta[self.private] = shared, memory.private
+        if memory.gate is not None:
+            theta[self.gate] = memory.gate
+        return theta
+
+
+@dataclass(frozen=True)
+class PrivateMixture:
+    """Mix the answers of a shared and a private model by a gate that each client learns."""
+
+    sends: ClassVar[str] = "1 model down, 1 up"
+    compute: ClassVar[str] = "2 × FedAvg"
+
+    blends: Literal["probabilities", "outputs"] = "probabilities"
+    """What the gate mixes: probabilities of classes, or outputs as they are, for regression."""
+    gate_waits: int = 0
+    """Rounds before the gate learns; a noisy shared expert would lose its say at once."""
+
+    def __post_init__(self) -> None:
+        require(self.gate_waits >= 0, f"gate_waits must be at least 0, not {self.gate_waits}")
+
+    def network(self, module: nn.Module) -> Mixture:
+        """Let two copies of the network answer, with a gate between them."""
+        return Mixture(module, self.blends)
+
+    def start_server(self, start: Start) -> State:
+        """Start from the common initial model."""
+        return State(start.initial)
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the shared expert."""
+        return Download(state.model)
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Average the uploads; if none arrived, stay."""
+        return State(average_uploads(uploads, otherwise=state.model))
+
+    def start_client(self, start: Start) -> Memory:
+        """Start with the common initial model for a private expert, and a gate that is half open."""
+        return Memory(start.initial, None)
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Put the shared expert beside the private one."""
+        places = Places.of(client.model.layout)
+        theta = places.joined(download.model, memory)
+        if len(client.data.train) == 0:
+            # Departs from the paper: a private expert that cannot learn has no say.
+            theta[places.gate[-1]] = CERTAIN
+        return Personalised(theta, memory)
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train experts and gate together; the shared expert is what leaves."""
+        places = Places.of(client.model.layout)
+        moving = torch.ones(client.num_trainable, dtype=torch.bool)
+        moving[places.gate] = client.round >= self.gate_waits
+        trained = client.train(places.joined(download.model, memory), moving=moving)
+        upload = Upload(trained[places.shared], len(client.data.train))
+        return Trained(upload, Memory(trained[places.private], trained[places.gate]), trained)

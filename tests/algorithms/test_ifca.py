@@ -1,0 +1,133 @@
+"""IFCA: choosing by losses, averaging by choice, and where the models come from."""
+
+import pytest
+import torch
+
+from fedfomo.algorithms.fedavg import FedAvg, Upload
+from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, favourite, train_best, training_losses
+from fedfomo.client import Client
+from fedfomo.errors import InputError
+from fedfomo.randomness import stream
+from fedfomo.simulation.run import Plan, simulate
+from worlds import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
+
+
+def chosen(cluster: int, x: float, num_examples: int = 1) -> Choice:
+    return Choice(cluster, Upload(point(x), num_examples))
+
+
+def test_the_best_model_has_the_least_loss() -> None:
+    assert best_model(numbers(3, 1, 2), stream(0)) == 1
+    assert best_model(numbers(torch.nan, 5, torch.inf), stream(0)) == 1
+
+
+def test_ties_are_broken_at_random() -> None:
+    assert {best_model(numbers(1, 2, 1), stream(seed)) for seed in range(20)} == {0, 2}
+    assert {best_model(numbers(torch.nan, torch.nan), stream(seed)) for seed in range(20)} == {0, 1}
+
+
+def test_training_picks_by_training_data_and_use_by_validation_data() -> None:
+    # The client trains towards 8 and judges by −3. Of 6 and −4, it trains 6, to (6 + 8)/2 = 7, and uses −4.
+    client, models = scalar_client(-3.0, 8.0), (point(6), point(-4))
+    assert training_losses(client, models).tolist() == [4.0, 144.0]
+    choice = train_best(client, models)
+    assert (choice.cluster, choice.trained.model.item(), choice.trained.num_examples) == (0, 7.0, 1)
+    assert favourite(client, models).item() == -4.0
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"), [(scalar_client(None, 8.0), {6.0}), (scalar_client(None, None), {6.0, -4.0})]
+)
+def test_without_validation_data_training_data_choose_and_without_any_chance(
+    client: Client, expected: set[float]
+) -> None:
+    assert favourite(client, (point(6), point(-4))).item() in expected
+
+
+def test_models_are_averaged_over_those_who_chose_them_all_alike() -> None:
+    # Model 0: (1 + 3)/2 = 2, although one has nine times the examples. Model 1 was chosen by nobody.
+    state = State((point(0), point(5)), True, 1, None)
+    after = Ifca(2).collect(state, {0: chosen(0, 1.0, 9), 1: chosen(0, 3.0, 1)})
+    assert [model.item() for model in after.models] == [2.0, 5.0]
+
+
+def test_the_first_round_seeds_the_models_with_clients_far_apart() -> None:
+    # Everybody trains 0 once. Of 4, 5, −4 and 20, with mean 6.25: take 5, then 20 (15 away), then −4 (9 away).
+    algorithm = Ifca(3)
+    state = algorithm.start_server(start_of(4, 0.0))
+    assert len(algorithm.dispatch(state, 0, stream(0)).models) == 1
+    uploads = {n: chosen(0, x) for n, x in enumerate((4.0, 5.0, -4.0, 20.0))}
+    after = algorithm.collect(state, uploads)
+    assert [model.item() for model in after.models] == [5.0, -4.0, 20.0]
+    assert after.is_seeded
+
+
+def test_a_round_without_uploads_seeds_nothing() -> None:
+    algorithm = Ifca(3)
+    state = algorithm.start_server(start_of(4, 0.0))
+    assert algorithm.collect(state, {}) is state
+
+
+def test_a_whole_run_of_two_kinds() -> None:
+    # Round 1: 0 → 4 and −4, which become the models. Round 2: 4 → 6 and −4 → −6. Targets decide who uses which.
+    problem = scalar_problem([(8.0, 8.0), (-8.0, -8.0), (8.0, -8.0), (-8.0, 8.0)])
+    result = simulate(problem, Ifca(2), Plan(rounds=2))
+    assert {n: model.item() for n, model in result.models.items()} == {0: 6.0, 1: -6.0, 2: -6.0, 3: 6.0}
+
+
+def test_a_shared_body_is_averaged_over_all_and_heads_over_members() -> None:
+    # The last coordinate is the head: bodies average (1 + 3 + 8)/3 = 4; heads (10 + 20)/2 = 15 and 60.
+    state = State((point(0, 0), point(0, 0)), True, 2, point(0, 1))
+    uploads = {
+        0: Choice(0, Upload(point(1, 10), 1)),
+        1: Choice(0, Upload(point(3, 20), 1)),
+        2: Choice(1, Upload(point(8, 60), 1)),
+    }
+    after = Ifca(2, share_body=True).collect(state, uploads)
+    assert [model.tolist() for model in after.models] == [[4.0, 15.0], [4.0, 60.0]]
+
+
+def test_the_head_is_the_last_layer() -> None:
+    problem = points_problem()
+    head = Ifca(share_body=True).start_server(problem.start(3)).head
+    assert head is not None
+    assert int(head.sum()) == 3 * 200 + 3  # of the linear map from 200 units to 3 classes
+    assert bool((head[-603:] == 1).all())
+
+
+def test_one_cluster_is_fedavg() -> None:
+    # Clients have equally many examples here; by their number or all alike, the averages differ by rounding only.
+    problem, plan = points_problem(), Plan(rounds=3)
+    average = simulate(problem, FedAvg(), plan).models[0]
+    for seeding in ("clients", "random"):
+        model = simulate(problem, Ifca(1, seeding), plan).models[0]
+        assert torch.allclose(model, average, rtol=0, atol=1e-6)
+
+
+def test_random_models_are_all_there_from_the_start() -> None:
+    problem = points_problem()
+    state = Ifca(3, "random").start_server(problem.start(3))
+    assert len(state.models) == 3
+    assert torch.equal(state.models[0], problem.initial)
+    assert len({digest({0: model}) for model in state.models}) == 3
+
+
+def test_clusters_that_do_not_exist_are_refused() -> None:
+    state = State((point(0), point(5)), True, 1, None)
+    assert Ifca(2).fault_of(state, chosen(1, 1.0)) is None
+    assert Ifca(2).fault_of(state, chosen(2, 1.0)) == "there is no cluster 2"
+
+
+def test_more_clusters_than_clients_are_as_many_as_there_are() -> None:
+    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), Ifca(5), Plan(rounds=2))
+    assert {n: model.item() for n, model in result.models.items()} == {0: 6.0, 1: -6.0}
+
+
+def test_downloads_hold_all_models() -> None:
+    state = State((point(0), point(5)), True, 1, None)
+    assert Ifca(2).dispatch(state, 0, stream(0)) == Download(state.models)
+
+
+def test_no_clusters_are_refused() -> None:
+    with pytest.raises(InputError, match="num_clusters must be at least 1, not 0"):
+        Ifca(0)

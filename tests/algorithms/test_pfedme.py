@@ -1,0 +1,86 @@
+"""pFedMe, worked by hand, and what it turns into."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
+from fedfomo.algorithms.pfedme import Memory, PFedMe, descend_envelope
+from fedfomo.errors import InputError
+from fedfomo.training import Pull, Sgd
+from worlds import InProcess, client_of, fingerprint, play, point, points_problem, scalar_client
+
+
+def test_the_personal_model_descends_on_loss_and_spring() -> None:
+    # Target 8, spring of strength 2 at 0: 0 − 0.1(−16 + 0) = 1.6, then 1.6 − 0.1(−12.8 + 3.2) = 2.56.
+    client = scalar_client(target=None, train_target=8.0)
+    personal = point(0)
+    descend_envelope(client.descent(), personal, client.data.train, Pull(point(0), 2.0), rate=0.1, steps=2)
+    assert personal.tolist() == pytest.approx([2.56])
+
+
+def test_enough_steps_reach_the_minimum_of_the_envelope() -> None:
+    # d/dθ (θ − 8)² + 6/2 (θ − 4)² = 0 at θ = (2 · 8 + 6 · 4)/(2 + 6) = 5.
+    client = scalar_client(target=None, train_target=8.0)
+    personal = point(0)
+    descend_envelope(client.descent(), personal, client.data.train, Pull(point(4), 6.0), rate=0.1, steps=100)
+    assert personal.tolist() == pytest.approx([5.0])
+
+
+def test_a_round_on_a_client() -> None:
+    # θ = 0 − 0.25 · (−16) = 4; the copy of w goes 0.25 · 2 of the way: 2.
+    client = scalar_client(target=None, train_target=8.0)
+    algorithm = PFedMe(strength=2.0, inner_steps=1, outer_rate=0.25)
+    trained = algorithm.train(client, Download(point(0)), Memory(None))
+    assert (trained.upload.model.item(), trained.model.item(), trained.memory.personal) == (2.0, 4.0, trained.model)
+
+
+def test_the_server_goes_part_of_the_way_or_beyond() -> None:
+    uploads = {0: Upload(point(4), 1), 1: Upload(point(8), 3)}  # average 7
+    for rate, expected in ((1.0, 7.0), (0.5, 5.0), (2.0, 11.0), (0.0, 3.0)):
+        assert PFedMe(server_rate=rate).collect(State(point(3)), uploads).model.tolist() == [expected]
+        assert PFedMe(server_rate=rate).collect(State(point(3)), {}).model.tolist() == [3.0]
+
+
+def test_who_has_never_trained_uses_the_global_model() -> None:
+    client = scalar_client(target=None, train_target=None)
+    assert PFedMe().personalise(client, Download(point(3)), Memory(None)).model.tolist() == [3.0]
+    assert PFedMe().personalise(client, Download(point(3)), Memory(point(1))).model.tolist() == [1.0]
+
+
+def test_if_the_global_copy_follows_all_the_way_it_is_fedavg() -> None:
+    # With one inner step and ηλ = 1 the spring is never stretched, however stiff.
+    problem = points_problem()
+    averaged, _ = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 3)
+    for strength in (0.5, 4.0, 16.0):
+        algorithm = PFedMe(strength=strength, outer_rate=1 / strength, inner_steps=1)
+        state, _ = play(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
+        assert fingerprint(state) == fingerprint(averaged)
+
+
+def test_a_stiffer_spring_keeps_the_personal_model_nearer() -> None:
+    client = client_of(points_problem(), 0)
+    start = client.start.initial
+    gaps: list[float] = []
+    for strength in (0.0, 1.0, 4.0):
+        trained = PFedMe(strength=strength, outer_rate=0.0).train(client, Download(start), Memory(None))
+        assert torch.equal(trained.upload.model, start)  # nobody moves the spring's other end
+        gaps.append(float((trained.model - start).norm()))
+    assert gaps[0] > gaps[1] > gaps[2]
+
+
+def test_a_round_costs_as_much_as_fedavgs() -> None:
+    for epochs, passes in ((5, 5), (10, 10), (1, 5)):  # the last: no epoch can be divided
+        client = client_of(replace(points_problem(), trainer=Sgd(batch_size=5, epochs=epochs)), 0)
+        PFedMe(inner_steps=5).train(client, Download(client.start.initial), Memory(None))
+        assert client.effort.gradients == passes * 12
+
+
+def test_what_would_diverge_is_refused() -> None:
+    with pytest.raises(InputError, match="overshoots"):
+        PFedMe(strength=15.0, outer_rate=0.1)
+    with pytest.raises(InputError, match="diverge"):
+        PFedMe(strength=8.0).train(scalar_client(None, 8.0), Download(point(0)), Memory(None))  # 0.25 · 8
+    with pytest.raises(InputError, match="inner_steps"):
+        PFedMe(inner_steps=0)

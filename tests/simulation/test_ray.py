@@ -1,0 +1,188 @@
+"""A Ray cluster does what worker processes do, to the bit; here it is one of two cores on this machine."""
+
+import os
+import pickle
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.errors import InputError
+from fedfomo.examples import Examples
+from fedfomo.model import Model, Score
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.crew import WorkerError
+from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.ray_crew import _put_together, _taken_apart
+from fedfomo.simulation.run import Plan, simulate
+from fedfomo.training import Sgd, Task
+from laws import digest_of
+from worlds import perceptron, points_problem, with_batch_norm
+
+TWO_WORKERS = Plan(rounds=2, workers=2, executor="ray")
+
+CASES: dict[str, tuple[str, Callable[[], nn.Module], Plan]] = {
+    "fedfomo": ("fedfomo", perceptron, TWO_WORKERS),
+    "fedavg among half of the clients": ("fedavg", with_batch_norm, replace(TWO_WORKERS, participation=0.5)),
+    "fedfomo, stacked": ("fedfomo", perceptron, replace(TWO_WORKERS, stack=True)),
+}
+
+
+def _run(case: str, **changes: Any) -> str:
+    method, build, plan = CASES[case]
+    return digest_of(simulate(points_problem(build=build), make_algorithm(method), replace(plan, **changes)))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'fedfomo\[cluster\]'"):
+        _run("fedfomo")
+
+
+def test_a_model_survives_the_journey() -> None:
+    torch.manual_seed(0)
+    tied = nn.Linear(6, 6)
+    module = nn.Sequential(nn.Conv2d(3, 6, 2), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(54, 6), tied, nn.ReLU(), tied)
+    model = Model(module, channels_last=True)
+    examples = Examples(torch.randn(5, 3, 4, 4), torch.arange(5))
+    theta = model.read()
+    content = pickle.dumps(_taken_apart(model))
+    arrived = _put_together(pickle.loads(content))  # noqa: S301
+    assert len(content) < 4 * len(theta) + 20_000  # every parameter once
+    assert arrived.layout == model.layout
+    assert torch.equal(arrived.read(), theta)
+    assert torch.equal(arrived.gradient(theta, examples), model.gradient(theta, examples))
+    assert arrived.score(theta, examples) == model.score(theta, examples)
+
+
+HOST = """
+import sys, ray
+from fedfomo.simulation.ray_crew import _connect
+_connect(ray, 2)
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Let another process start a cluster of two cores as a run would, and point runs to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex())  # or Ray leaves one in the home folder
+        host = subprocess.Popen([sys.executable, "-c", HOST], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+        assert host.stdout is not None
+        address = host.stdout.readline().strip()
+        if not address:
+            reason = host.communicate()[1]
+            assert "node timed out during startup" in reason, reason
+            pytest.skip("this machine is too busy: Ray allows its helpers 15 seconds to start")
+        patch.setenv("RAY_ADDRESS", address)
+        yield
+        host.communicate()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bits_are_those_of_one_process_and_of_several(cluster: None, case: str) -> None:
+    assert _run(case) == _run(case, executor="processes") == _run(case, executor="processes", workers=0)
+
+
+class _Watcher:
+    """Stops a run, as Ctrl-C would, if asked to: in the midst of a round, or after it."""
+
+    def __init__(self, stop: str = "never") -> None:
+        self.rounds_done = -1
+        self._stop = stop
+
+    def start(self, rounds_done: int) -> None:
+        self.rounds_done = rounds_done
+
+    def client_done(self, round: int, client: int) -> None:
+        if self._stop == "in the midst":
+            raise KeyboardInterrupt
+
+    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+        if self._stop == "after a round":
+            raise KeyboardInterrupt
+
+
+def test_a_run_can_go_on_in_other_hands(cluster: None, tmp_path: Path) -> None:
+    home = RunHome(tmp_path, "a", pytest.fail)  # it would be told of files that are not what they were
+    problem, algorithm = points_problem(), make_algorithm("fedfomo")
+    with pytest.raises(KeyboardInterrupt):
+        simulate(problem, algorithm, TWO_WORKERS, home, _Watcher(stop="after a round"))
+    alone, watcher = Plan(rounds=2), _Watcher()
+    result = simulate(problem, algorithm, alone, home, watcher)
+    home.close()
+    assert watcher.rounds_done == 1
+    assert digest_of(result) == digest_of(simulate(problem, algorithm, alone))
+
+
+def test_a_cluster_that_was_entered_before_is_not_left(cluster: None) -> None:
+    import ray
+
+    problem, algorithm = points_problem(), make_algorithm("fedavg")
+    ray.init(log_to_driver=False)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            simulate(problem, algorithm, TWO_WORKERS, watcher=_Watcher(stop="in the midst"))
+        deadline = time.monotonic() + 60
+        while ray.available_resources().get("CPU") != 2:  # the actors are gone, though
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        with pytest.raises(InputError, match="3 workers for a Ray cluster of 2 cores"):
+            simulate(problem, algorithm, replace(TWO_WORKERS, workers=3))
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
+def _with_trouble(trouble: Callable[[], None]) -> Problem:
+    """Return a federation in which client 3, known by its 11 examples, gets into trouble in the second round."""
+
+    class Troubled(Sgd):
+        def train(self, model: Model, task: Task) -> Tensor:
+            if task.round == 1 and len(task.examples) == 11:
+                trouble()
+            return Sgd.train(self, model, task)
+
+    return replace(points_problem(sizes={3: (11, 4)}), trainer=Troubled(batch_size=5, epochs=1))
+
+
+def test_a_client_that_fails_is_named(cluster: None) -> None:
+    problem = _with_trouble(lambda: print(1 // 0))  # noqa: T201
+    with pytest.raises(WorkerError, match=r"(?s)client 3 failed in round 1:.*ZeroDivisionError"):
+        simulate(problem, make_algorithm("fedavg"), replace(TWO_WORKERS, workers=1))
+
+
+def test_an_actor_that_dies_is_reported(cluster: None) -> None:
+    problem = _with_trouble(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(WorkerError, match="a Ray worker was lost with client 3 in round 1"):
+        simulate(problem, make_algorithm("fedavg"), TWO_WORKERS)
+
+
+def test_the_command_finds_the_cluster(cluster: None, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedfomo", "run", "--method", "fedavg", "--clients", "4", "--rounds", "1"]
+    models: list[list[bytes]] = []
+    for executor in ("ray", "processes"):
+        out = tmp_path / executor
+        flags = ["--executor", executor, "--workers", "1", "--out", str(out)]
+        subprocess.run([*command, *flags], check=True, capture_output=True)
+        models.append([path.read_bytes() for path in sorted((out / "models").iterdir())])
+    assert models[0] == models[1]
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(InputError, match="no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):
+        _run("fedfomo")
