@@ -92,7 +92,7 @@ def test_relative_thresholds_need_no_scale() -> None:
     algorithm = Cfl(first_split=0.0)
     for scale in (1e-3, 1.0, 1e3):
         state = algorithm.start_server(start_of(4, 0.0))
-        state = algorithm.collect(state, answers(state, dict.fromkeys(range(4), [scale])))
+        state = algorithm.collect(state, answers(state, {n: [scale] for n in range(4)}))
         assert groups(state) == sets([0, 1, 2, 3])
         assert state.first_norm == pytest.approx(scale)
         opposed = {0: [scale], 1: [scale], 2: [-0.6 * scale], 3: [-0.6 * scale]}

@@ -72,7 +72,7 @@ def test_clusters_average_apart_from_the_clustering_round_on() -> None:
     # Warm-up: round 1 moves all by 1, to 1. Round 2 clusters: 1 ± 1. Round 3: each goes on from there.
     algorithm = FlHc(threshold=0.5)
     state = algorithm.start_server(start_of(4, 0.0))
-    state = algorithm.collect(state, answers(state, dict.fromkeys(range(4), [1.0])))
+    state = algorithm.collect(state, answers(state, {n: [1.0] for n in range(4)}))
     assert (len(state.clusters.models), len(state.updates)) == (1, 4)
     state = algorithm.collect(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
     assert [model.item() for model in state.clusters.models] == [2.0, 0.0]

@@ -81,6 +81,8 @@ def test_what_would_diverge_is_refused() -> None:
     with pytest.raises(InputError, match="overshoots"):
         PFedMe(strength=15.0, outer_rate=0.1)
     with pytest.raises(InputError, match="diverge"):
-        PFedMe(strength=8.0).train(scalar_client(None, 8.0), Download(point(0)), Memory(None))  # 0.25 · 8
+        PFedMe(strength=8.0, outer_rate=0.1).train(
+            scalar_client(None, 8.0), Download(point(0)), Memory(None)
+        )  # 0.25 · 8
     with pytest.raises(InputError, match="inner_steps"):
         PFedMe(inner_steps=0)

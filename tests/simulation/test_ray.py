@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.algorithms import make_algorithm
+from fedfomo.config import RunConfig, build
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
+from fedfomo.experiment import _digest, prepare
 from fedfomo.model import Model, Score
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.crew import WorkerError
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.ray_crew import _put_together, _taken_apart
+from fedfomo.simulation.ray_crew import put_together, taken_apart
 from fedfomo.simulation.run import Plan, simulate
 from fedfomo.training import Sgd, Task
 from laws import digest_of
@@ -50,6 +53,27 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         _run("fedfomo")
 
 
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError("nobody there")  # what Ray says, after minutes
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    with pytest.raises(InputError, match=r"no Ray cluster answers at RAY_ADDRESS=head:6379 \(nobody there\)"):
+        _run("fedfomo")
+
+
+def test_other_executors_are_refused_and_none_is_part_of_what_a_run_is() -> None:
+    with pytest.raises(InputError, match="'executor' in flags must be processes or ray, not 'rya'"):
+        build(RunConfig, {"executor": "rya"})
+    with pytest.raises(InputError, match="executor must be processes or ray, not 'rya'"):
+        Plan(executor="rya")  # type: ignore[arg-type]
+    config = build(RunConfig, {"executor": "ray", "workers": 7})
+    prepared = prepare(config.setting, config.seed)
+    assert (prepared.plan.executor, prepared.plan.workers) == ("ray", 7)
+    assert _digest(config, prepared) == _digest(RunConfig(), prepared)
+
+
 def test_a_model_survives_the_journey() -> None:
     torch.manual_seed(0)
     tied = nn.Linear(6, 6)
@@ -57,8 +81,8 @@ def test_a_model_survives_the_journey() -> None:
     model = Model(module, channels_last=True)
     examples = Examples(torch.randn(5, 3, 4, 4), torch.arange(5))
     theta = model.read()
-    content = pickle.dumps(_taken_apart(model))
-    arrived = _put_together(pickle.loads(content))  # noqa: S301
+    content = pickle.dumps(taken_apart(model))
+    arrived = put_together(pickle.loads(content))  # noqa: S301
     assert len(content) < 4 * len(theta) + 20_000  # every parameter once
     assert arrived.layout == model.layout
     assert torch.equal(arrived.read(), theta)
@@ -68,8 +92,8 @@ def test_a_model_survives_the_journey() -> None:
 
 HOST = """
 import sys, ray
-from fedfomo.simulation.ray_crew import _connect
-_connect(ray, 2)
+from fedfomo.simulation.ray_crew import connect
+connect(ray, 2)
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """
@@ -79,6 +103,7 @@ sys.stdin.read()
 def cluster() -> Iterator[None]:
     """Let another process start a cluster of two cores as a run would, and point runs to it."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex())  # or Ray leaves one in the home folder
         host = subprocess.Popen([sys.executable, "-c", HOST], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
         assert host.stdout is not None
@@ -120,7 +145,7 @@ def test_a_run_can_go_on_in_other_hands(cluster: None, tmp_path: Path) -> None:
     home = RunHome(tmp_path, "a", pytest.fail)  # it would be told of files that are not what they were
     problem, algorithm = points_problem(), make_algorithm("fedfomo")
     with pytest.raises(KeyboardInterrupt):
-        simulate(problem, algorithm, TWO_WORKERS, home, _Watcher(stop="after a round"))
+        simulate(problem, algorithm, replace(TWO_WORKERS, workers=1), home, _Watcher(stop="after a round"))
     alone, watcher = Plan(rounds=2), _Watcher()
     result = simulate(problem, algorithm, alone, home, watcher)
     home.close()
@@ -172,7 +197,20 @@ def test_an_actor_that_dies_is_reported(cluster: None) -> None:
 
 
 def test_the_command_finds_the_cluster(cluster: None, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedfomo", "run", "--method", "fedavg", "--clients", "4", "--rounds", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "fedfomo",
+        "run",
+        "--method",
+        "fedavg",
+        "--clients",
+        "4",
+        "--rounds",
+        "1",
+        "--epochs",
+        "1",
+    ]
     models: list[list[bytes]] = []
     for executor in ("ray", "processes"):
         out = tmp_path / executor
@@ -180,9 +218,3 @@ def test_the_command_finds_the_cluster(cluster: None, tmp_path: Path) -> None:
         subprocess.run([*command, *flags], check=True, capture_output=True)
         models.append([path.read_bytes() for path in sorted((out / "models").iterdir())])
     assert models[0] == models[1]
-
-
-def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(InputError, match="no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):
-        _run("fedfomo")

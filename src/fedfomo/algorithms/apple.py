@@ -89,7 +89,7 @@ class Apple:
     sends: ClassVar[str] = "all other clients' models down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    weight_rate: float = 0.001
+    weight_rate: float = 0.003
     """Step size of the weights."""
     strength: float = 0.1  # μ
     """How firmly weights are held to the initial ones at first."""

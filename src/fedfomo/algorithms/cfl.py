@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -116,8 +116,14 @@ class Cfl:
                 models.append(model)
                 ancestors.append(model)
         clusters = Clusters(tuple(models), of_client).averaged(uploads)
-        round, planned = state.round + 1, state.planned_rounds  # noqa: A001
-        return State(clusters, updates, first_norm, tuple(ancestors), state.num_trainable, round, planned)
+        return replace(
+            state,
+            clusters=clusters,
+            updates=updates,
+            first_norm=first_norm,
+            ancestors=tuple(ancestors),
+            round=state.round + 1,
+        )
 
     def start_client(self, start: Start) -> None:
         """Remember nothing."""

@@ -79,7 +79,7 @@ class FedAmp:
     """Count alpha and sigma relative to the distances between models, or as they are."""
     alpha: float = 0.5
     """Step of message passing (α); relative: the share that the most sociable client takes from others."""
-    sigma: float = 0.2
+    sigma: float = 0.1
     """How fast attraction fades with squared distance (σ); relative: in units of the median squared distance."""
     strength: float = 0.1
     """Strength of the pull towards the mixture in training; λ/α in the paper."""

@@ -7,7 +7,7 @@ all, by how they changed it, and go on with FedAvg inside each cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -93,14 +93,19 @@ class FlHc:
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Cluster the clients if it is time to, then average inside each cluster."""
-        clusters, is_clustered, updates = state.clusters, state.is_clustered, dict[ClientId, Tensor]()
-        if not is_clustered:
-            updates = {**state.updates, **clusters.updates(uploads, state.num_trainable)}
-            is_clustered = self._is_time(state, len(updates))
-        if is_clustered and not state.is_clustered:
+        clusters, updates = state.clusters, dict(state.updates)
+        if not state.is_clustered:
+            updates |= clusters.updates(uploads, state.num_trainable)
+        is_time = not state.is_clustered and self._is_time(state, len(updates))
+        if is_time:
             clusters, updates = self._clustered(clusters, updates), {}
-        round, planned = state.round + 1, state.planned_rounds  # noqa: A001
-        return State(clusters.averaged(uploads), is_clustered, updates, state.num_trainable, round, planned)
+        return replace(
+            state,
+            clusters=clusters.averaged(uploads),
+            is_clustered=state.is_clustered or is_time,
+            updates=updates,
+            round=state.round + 1,
+        )
 
     def start_client(self, start: Start) -> None:
         """Remember nothing."""

@@ -61,7 +61,7 @@ class L2gd:
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    pull: float = 0.5  # a = αλ/(np)
+    pull: float = 0.3  # a = αλ/(np)
     """Share of the way to the mean that a client's model goes in each round."""
 
     def __post_init__(self) -> None:

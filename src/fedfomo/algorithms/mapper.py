@@ -68,7 +68,7 @@ class Mapper:
     """Predict with a mixture of an own and a common model; validation sets their shares."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "about num_shares × FedAvg, of two networks"
+    compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg, through two networks"
 
     mix: Literal["probabilities", "outputs", "params"] = "probabilities"
     """What is mixed: class probabilities, the networks' outputs as they are (regression), or parameters."""
@@ -78,7 +78,7 @@ class Mapper:
     """Greatest share of the own model to choose from."""
     num_shares: int = 5
     """How many shares there are to choose from, evenly spaced."""
-    warm_up: float = 0.2
+    warm_up: float = 0.5
     """Share of the planned rounds in which the common model is trained alone; own models then start from it."""
 
     def __post_init__(self) -> None:
@@ -170,8 +170,8 @@ def train_through(client: Client, part: Tensor, mixture: Tensor, weight: float) 
     part, mixture, trainable = part.clone(), mixture.clone(), slice(client.num_trainable)
     descent = client.descent()
     for batch in descent.batches():
-        step = client.learning_rate * weight * descent.gradient(mixture, batch)
-        part[trainable] -= step
-        mixture[trainable] -= weight * step
+        gradient = descent.gradient(mixture, batch)
+        part[trainable].sub_(gradient, alpha=client.learning_rate * weight)
+        mixture[trainable].sub_(gradient, alpha=client.learning_rate * weight**2)
     part[client.num_trainable :] = mixture[client.num_trainable :]
     return part

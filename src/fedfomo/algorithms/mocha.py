@@ -97,7 +97,7 @@ class Mocha:
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    strength: float = 0.01  # λ
+    strength: float = 0.03  # λ
     """Weight of the relations beside the clients' losses."""
     relate_every: int = 5
     """Rounds after which relations are learnt again."""

@@ -67,7 +67,7 @@ class PerFedAvg:
 
     variant: Literal["first-order", "hessian-free"] = "first-order"
     """Leave second derivatives out, or take them from differences of gradients."""
-    inner_rate: float = 0.05  # α
+    inner_rate: float = 0.02  # α
     """Size of the steps that personalise; the meta-step's size β is the run's learning rate."""
     personal_epochs: int = 1
     """Passes over the client's training data to personalise the global model."""

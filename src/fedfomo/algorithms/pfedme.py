@@ -44,13 +44,13 @@ class PFedMe:
     """Every client's model is drawn to a global one, which follows the clients' models in turn."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg, if epochs are a multiple of inner_steps"
+    compute: ClassVar[str] = "as FedAvg, in whole epochs of inner_steps each"
 
-    strength: float = 15.0  # λ
+    strength: float = 1.0  # λ
     """Stiffness of the spring between a personal model and the global one."""
-    inner_steps: int = 5  # K
+    inner_steps: int = 2  # K
     """Steps of the personal model on each batch, of the size of the run's learning rate."""
-    outer_rate: float = 0.01  # η
+    outer_rate: float = 0.5  # η
     """Step size of the client's copy of the global model, which goes this × strength of the way to the personal one."""
     server_rate: float = 1.0  # β
     """Share of the way to the average of the uploads that the global model goes; above 1 it overshoots."""

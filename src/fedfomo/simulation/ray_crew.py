@@ -23,6 +23,7 @@ from fedfomo.errors import InputError, require
 from fedfomo.model import Model
 from fedfomo.simulation.client_side import ClientSide, Order, Report
 from fedfomo.simulation.crew import WorkerError, answer, clients_in, read_answer, read_order, to_json
+from fedfomo.simulation.memory import use_large_pages
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.wire import Flat
 
@@ -36,7 +37,7 @@ class RayWorkers:
         self._ray = _import_ray()
         self._files = files.reopen()
         self._actors: list[Any] = []
-        self._connected_here = _connect(self._ray, num_workers)
+        self._is_ours = connect(self._ray, num_workers)
         try:
             self._hire(client_side, num_workers)
         except BaseException:
@@ -66,15 +67,15 @@ class RayWorkers:
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors = []
-        if self._connected_here:
+        if self._is_ours:
             self._ray.shutdown()
-            self._connected_here = False
+        self._is_ours = False
 
     def _hire(self, client_side: MakeClientSide, num_workers: int) -> None:
         ray = self._ray
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(num_workers <= cores, f"{num_workers} workers for a Ray cluster of {cores} cores: lower --workers")
-        ray.util.register_serializer(Model, serializer=_taken_apart, deserializer=_put_together)
+        ray.util.register_serializer(Model, serializer=taken_apart, deserializer=put_together)
         given = ray.put(client_side)
         actor = ray.remote(num_cpus=1)(_Actor)
         self._actors = [actor.remote(given) for _ in range(num_workers)]
@@ -120,6 +121,7 @@ class _Actor:
 
     def __init__(self, client_side: MakeClientSide) -> None:
         torch.set_num_threads(1)
+        use_large_pages()
         self._files = TensorFiles(Path(tempfile.gettempdir()), durable=False)
         self._side = client_side(self._files)
 
@@ -145,7 +147,7 @@ def _import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, num_workers: int) -> bool:
+def connect(ray: Any, num_workers: int) -> bool:
     """Enter the user's cluster, or start one on this machine; return False if this process is in one already."""
     if ray.is_initialized():
         return False
@@ -161,7 +163,7 @@ def _connect(ray: Any, num_workers: int) -> bool:
     return True
 
 
-def _taken_apart(model: Model) -> tuple[Any, ...]:
+def taken_apart(model: Model) -> tuple[Any, ...]:
     """Return what a model is made of: pickled whole, its parameters would no longer be views of one vector."""
     module = model.network(model.read())
     for tensor in (*module.parameters(), *module.buffers()):
@@ -169,7 +171,8 @@ def _taken_apart(model: Model) -> tuple[Any, ...]:
     return module, model.criterion, model.metric, model.layout.channels_last
 
 
-def _put_together(pieces: tuple[Any, ...]) -> Model:
+def put_together(pieces: tuple[Any, ...]) -> Model:
+    """Return a model of its own from what arrived."""
     return Model(*pieces)
 
 

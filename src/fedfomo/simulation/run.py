@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -38,6 +38,7 @@ from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.ray_crew import RayWorkers
+from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.tables import SparseTable
 from fedfomo.threads import one_torch_thread
@@ -98,44 +99,6 @@ class Watcher(Protocol):
         self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
     ) -> None:
         """Called after every round with the scores of the clients that took part, if they were scored."""
-        ...
-
-
-@runtime_checkable
-class HasAffinity(Protocol):
-    """A server state that knows who values whom: receiver × giver."""
-
-    @property
-    def affinity(self) -> SparseTable:
-        """The matrix."""
-        ...
-
-
-@runtime_checkable
-class HasTaken(Protocol):
-    """A server state that knows who has learnt from whom, and how much: receiver × giver."""
-
-    @property
-    def taken(self) -> SparseTable:
-        """The matrix."""
-        ...
-
-
-class _Findings(Protocol):
-    @property
-    def ids(self) -> Tensor: ...
-
-    @property
-    def shares(self) -> Tensor: ...
-
-
-@runtime_checkable
-class HasFindings(Protocol):
-    """A client's memory that knows from whom it took how much in its last federated update."""
-
-    @property
-    def findings(self) -> _Findings:
-        """Ids and shares."""
         ...
 
 
@@ -256,7 +219,8 @@ class _Run:
         self._exchange.scored = everyone
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
-        taken = self._taken(state)
+        # The server is not told what clients took in this last update: their memories know.
+        taken = taken_in_all(state, map(self._exchange.memory_of, everyone))
         self._files.forget()
         return RunResult(
             models=models,
@@ -269,16 +233,6 @@ class _Run:
             gradients=last.gradients + self._exchange.gradients(),
             seconds=self._exchange.seconds,
         )
-
-    def _taken(self, state: Any) -> SparseTable | None:
-        """Add what clients took in the last federated update, of which the server is not told."""
-        if not isinstance(state, HasTaken):
-            return None
-        memories = {client: self._exchange.memory_of(client) for client in range(self._federation.num_clients)}
-        if not isinstance(memories[0], HasFindings):
-            return state.taken
-        findings = {client: memory.findings for client, memory in memories.items()}
-        return state.taken.plus({client: (found.ids, found.shares) for client, found in findings.items()})
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation
