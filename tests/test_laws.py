@@ -20,6 +20,8 @@ def test_law(name: str, law: Law) -> None:
 
 READ_NO_VALIDATION = (
     *("local", "fedavg", "fedavg-shared", "fedavgm", "fedprox", "lg-fedavg", "fedrep", "ditto", "fedala", "oracle"),
+    *("per-fedavg", "pfedme", "apfl", "apfl-logits", "l2gd", "mocha", "mocha-linear", "mocha-repository"),
+    *("private-mixture", "apple"),
 )
 
 

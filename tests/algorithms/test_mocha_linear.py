@@ -42,8 +42,8 @@ def table(*rows: list[float]) -> Tensor:
 def test_one_step_of_dual_ascent() -> None:
     # x = (3, 1), ‖x‖² = 10, w = (0.1, −0.2), y = 1: u = 0.1. With ρΣ_tt = 2, λ = 0.5, n = 1 the step is
     # 0.5 · 1 · (1 − 0.1)/(2 · 10) = 0.0225, from α = 0.25 to 0.2725. Against y = −1: u = −0.1 and the step 0.0275.
-    found = ascend(table([0.25, 0.0]), table([3, 1]), table([1, -1]), table([0.1, -0.2], [0.1, -0.2]), 2.0, 0.5,
-                   torch.tensor([0]))  # fmt: skip
+    model, order = table([0.1, -0.2], [0.1, -0.2]), torch.tensor([0])
+    found = ascend(table([0.25, 0.0]), table([3, 1]), table([1, -1]), model, 2.0, 0.5, order)
     assert torch.allclose(found, table([0.2725, -0.0275]))
 
 
@@ -55,8 +55,8 @@ def test_dual_variables_stay_within_their_box() -> None:
 
 def test_a_second_step_sees_the_first() -> None:
     # λn/ρΣ_tt = 1 and w = 0, x = 1 twice, y = 1: α_1 = 1 moves w + ρΔw to 1, where the second hinge is satisfied.
-    found = ascend(table([0.0], [0.0]), table([1.0], [1.0]), table([1.0], [1.0]), table([0.0]), 1.0, 0.5,
-                   torch.tensor([0, 1]))  # fmt: skip
+    zeros, ones, order = table([0.0], [0.0]), table([1.0], [1.0]), torch.tensor([0, 1])
+    found = ascend(zeros, ones, ones, table([0.0]), 1.0, 0.5, order)
     assert found.tolist() == [[1.0], [0.0]]
 
 

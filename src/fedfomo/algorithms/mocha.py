@@ -116,7 +116,7 @@ class Mocha:
         ids = sorted(state.models)
         models = [state.models[n] for n in ids]
         if to in state.models:
-            # Departs from the paper: deviations from the mean are related, as one Ω cannot also shrink the mean.
+            # Departs from the paper: deviations from the mean are related, or the penalty would shrink the mean too.
             return Download(*anchor_of(ids.index(to), models, centred(state.precision[ids][:, ids])))
         return Download(weighted_average(models, [1.0] * len(ids)) if ids else None, 1.0)
 
@@ -146,7 +146,7 @@ class Mocha:
         pull: Pull | None = None
         if download.anchor is not None:
             # Departs from the paper: no step goes further than the anchor, or nearly equal models would fly apart.
-            strength = min(2 * self.strength * download.stiffness, 1 / client.learning_rate)
-            pull = Pull(download.anchor, strength)
+            firmest = 1 / client.learning_rate if client.learning_rate else math.inf
+            pull = Pull(download.anchor, min(2 * self.strength * download.stiffness, firmest))
         own = client.train(memory.own, penalty=pull)
         return Trained(Upload(own), Memory(own), own)
