@@ -42,8 +42,8 @@ class Algorithm(Protocol[State, Download, Upload, Memory]):
 
     In every round a client first turns its download into a model of its own (`personalise`), then trains and
     uploads (`train`, which receives the memory that `personalise` left). After the last round every client
-    personalises once more. Messages, state and memory are dataclasses that `fedfomo.wire` can carry; the
-    return annotations of these functions say which.
+    personalises once more. A client without training examples is never asked to train. Messages, state and memory
+    are dataclasses that `fedfomo.wire` can carry; the return annotations of these functions say which.
     """
 
     # On the server.

@@ -1,5 +1,6 @@
 """DPFL: rewards, the double greedy search, and who averages with whom."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -156,3 +157,20 @@ def test_impossible_options_are_refused() -> None:
         with pytest.raises(InputError, match=f"{name} must be at least 1, not 0"):
             Dpfl(**{name: 0})
     assert torch.equal(Dpfl().start_client(start_of(2, 3.0)).mixture, point(3))
+
+
+def test_a_broken_model_is_worth_less_than_nobody() -> None:
+    assert reward(math.nan) == reward(math.inf) < reward(1e6)
+
+    def worth(members: Sequence[int]) -> float:
+        return reward(math.nan if 7 in members else 1.0 if members else 10.0)
+
+    for seed in range(3):
+        assert 7 not in double_greedy([1, 7, 5, 2], worth, 4, stream(seed))
+
+
+def test_lists_of_collaborators_are_bounded_and_without_repeats() -> None:
+    state = State({0: point(0), 1: point(1)}, {}, 1)
+    for chosen, fits in (((0, 1), True), ((0, 0), False), ((1,) * 1000, False), ((5,), False)):
+        fault = Dpfl().fault_of(state, Upload(point(0), ids(*chosen)))
+        assert (fault is None) == fits

@@ -18,10 +18,22 @@ from fedfomo.algorithms.fedavg_shared import (
     own_and_pool,
 )
 from fedfomo.errors import InputError
+from fedfomo.examples import Examples
 from fedfomo.federation import PlayedRound, play_round
 from fedfomo.randomness import stream
 from fedfomo.simulation.run import Plan, simulate
-from worlds import InProcess, client_of, digest, federation_of, ids, point, points_problem, scalar_problem, targets
+from worlds import (
+    InProcess,
+    client_of,
+    digest,
+    federation_of,
+    ids,
+    point,
+    points_problem,
+    scalar_problem,
+    start_of,
+    targets,
+)
 
 EVERYTHING = FedAvgShared(fraction=1.0)
 
@@ -39,13 +51,29 @@ def test_a_share_is_a_rounded_fraction_of_different_examples() -> None:
 
 
 def test_the_pool_is_added_in_the_order_of_ids() -> None:
-    assert own_and_pool(targets(1, 2), {5: share(6), 3: share(4, 5)}).labels.tolist() == [1.0, 2.0, 4.0, 5.0, 6.0]
+    assert own_and_pool(targets(1, 2), {5: share(6), 3: share(4, 5)}, 1).labels.tolist() == [1.0, 2.0, 4.0, 5.0, 6.0]
 
 
 def test_shares_that_do_not_look_like_the_own_examples_are_left_out() -> None:
     wide = Share(torch.zeros(1, 7), torch.zeros(1))
     whole_numbers = Share(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
-    assert own_and_pool(targets(1), {2: wide, 3: whole_numbers, 4: share(9)}).labels.tolist() == [1.0, 9.0]
+    assert own_and_pool(targets(1), {2: wide, 3: whole_numbers, 4: share(9)}, 1).labels.tolist() == [1.0, 9.0]
+
+
+def test_shares_with_labels_that_the_network_lacks_are_left_out() -> None:
+    def numbered(*labels: int) -> Examples:
+        return Examples(torch.zeros(len(labels), 1), torch.tensor(labels))
+
+    pool = {n: Share(numbered(label).inputs, numbered(label).labels) for n, label in ((1, 2), (2, 99), (3, -1))}
+    assert own_and_pool(numbered(0), pool, num_outputs=3).labels.tolist() == [0, 2]
+
+
+def test_a_share_larger_than_asked_for_is_refused() -> None:
+    state = FedAvgShared(fraction=0.5).start_server(start_of(2, 0.0))
+    for size, fits in ((3, True), (4, False)):
+        upload = Upload(point(0), 4, Share(torch.zeros(size, 1), torch.zeros(size)), 0)
+        fault = FedAvgShared(fraction=0.5).fault_of(state, upload)
+        assert (fault is None) == fits
 
 
 def test_a_whole_run_of_two_clients() -> None:

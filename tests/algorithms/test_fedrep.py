@@ -63,11 +63,11 @@ def test_each_half_leaves_the_other_where_it_is() -> None:
 
 
 def test_a_round_takes_as_many_epochs_as_others_and_at_least_one_for_the_head() -> None:
-    for epochs, body_epochs, total in ((5, 2, 5), (5, 1, 5), (2, 3, 4), (1, 1, 2)):
+    for epochs, body_epochs, of_head, total in ((5, 2, 3, 5), (5, 1, 4, 5), (2, 3, 1, 2), (1, 1, 1, 2)):
         client = client_of(sum_problem([(8.0,)], replace(HALFWAY, epochs=epochs)), 0)
         algorithm = FedRep(body_epochs=body_epochs)
         personal = algorithm.personalise(client, Download(point(0)), Memory(point(0, 0)))
-        assert client.effort.gradients == total - body_epochs
+        assert client.effort.gradients == of_head
         algorithm.train(client, Download(point(0)), personal.memory)
         assert client.effort.gradients == total
 

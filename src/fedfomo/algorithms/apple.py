@@ -96,7 +96,8 @@ class Apple:
     cautious_share: float = 0.1
     """Share of the rounds in which they are held, less and less."""
     full_steps: bool = True
-    """Divide the own model's steps by its initial weight, so that the learning rate means what it does elsewhere."""
+    """Divide the own model's steps by its weight (the initial one, if that is larger), so that they are the learning
+    rate's; without it they shrink with the number of clients."""
 
     def __post_init__(self) -> None:
         for name in ("weight_rate", "strength"):
@@ -132,13 +133,14 @@ class Apple:
         ids, cores, weights, initial = candidates(client, download, memory)
         hold = self.strength * caution(client.round, client.start.rounds, self.cautious_share)
         # Departs from the paper: with weights of 1/K, steps of the learning rate × p_ii would hardly move anything.
-        rate = client.learning_rate / (float(initial[0]) if self.full_steps else 1.0)
+        smallest = float(initial[0]) if self.full_steps else 1.0
         num_trainable, descent = client.num_trainable, client.descent()
         for batch in descent.batches():
             combined = combine(cores, weights, num_trainable)
             gradient = descent.gradient(combined, batch)
             slopes = (cores[:, :num_trainable] @ gradient).double()
-            cores[0, :num_trainable].sub_(gradient, alpha=rate * float(weights[0]))
+            share = float(weights[0]) / max(float(weights[0]), smallest)
+            cores[0, :num_trainable].sub_(gradient, alpha=client.learning_rate * share)
             cores[0, num_trainable:] = combined[num_trainable:]
             weights = weights - self.weight_rate * (slopes + hold * (weights - initial))
         changes = memory.changes.clone()

@@ -115,6 +115,8 @@ class Cfl:
                 of_client[leaving] = len(models)
                 models.append(model)
                 ancestors.append(model)
+                # The halves part from here on: what moved members before says nothing about what moves them now.
+                updates = {n: update for n, update in updates.items() if int(state.clusters.of_client[n]) != cluster}
         clusters = Clusters(tuple(models), of_client).averaged(uploads)
         return replace(
             state,

@@ -6,6 +6,7 @@ serve it best, by a randomised double greedy search; in the rounds between it av
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,11 +21,12 @@ from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Ids, Parameters
 
 NOBODY = torch.empty(0, dtype=torch.int64)
+WORTHLESS = -1e9  # a set with a broken model; finite, since differences of rewards decide
 
 
 def reward(loss: float) -> float:
     """Return R(S) = (10 − L)/10, with L the validation loss of the mean of S; the set of nobody is worth 0."""
-    return (10 - loss) / 10
+    return (10 - loss) / 10 if math.isfinite(loss) else WORTHLESS
 
 
 def chance_to_add(gain_of_adding: float, gain_of_dropping: float) -> float:
@@ -124,7 +126,7 @@ class Dpfl:
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send models to choose from if it is time to choose, else the mean of the collaborators'."""
-        chosen = state.collaborators[to].ids.tolist() if to in state.collaborators else []
+        chosen = [n for n in state.collaborators[to].ids.tolist() if n != to] if to in state.collaborators else []
         if to in state.collaborators and (state.round - 1) % self.refresh_every:
             models = [state.models[n] for n in chosen]
             mean = weighted_average(models, [1.0] * len(models)) if models else None
@@ -142,8 +144,11 @@ class Dpfl:
         return State(models, {**state.collaborators, **heard}, state.round + 1)
 
     def fault_of(self, state: State, upload: Upload) -> str | None:
-        """Refuse collaborators whose models nobody has."""
-        missing = set(upload.collaborators.tolist()) - set(state.models)
+        """Refuse more collaborators than are allowed, the same one twice, and those whose models nobody has."""
+        chosen = upload.collaborators.tolist()
+        if len(chosen) > self.budget or len(set(chosen)) < len(chosen):
+            return f"'collaborators' must be at most {self.budget} different clients"
+        missing = set(chosen) - set(state.models)
         return f"client {min(missing)} has no model to collaborate with" if missing else None
 
     def start_client(self, start: Start) -> Memory:

@@ -78,11 +78,11 @@ def draw_share(examples: Examples, fraction: float, rng: torch.Generator) -> Sha
     return Share(drawn.inputs, drawn.labels)
 
 
-def own_and_pool(own: Examples, pool: Mapping[int, Share]) -> Examples:
+def own_and_pool(own: Examples, pool: Mapping[int, Share], num_outputs: int) -> Examples:
     """Return a client's own examples and those shares, in the order of ids, that look like them."""
     kind = _kind(own.inputs), _kind(own.labels)
-    shares = [share for _, share in sorted(pool.items()) if (_kind(share.inputs), _kind(share.labels)) == kind]
-    return union(own, *(Examples(share.inputs, share.labels) for share in shares))
+    alike = [share for _, share in sorted(pool.items()) if (_kind(share.inputs), _kind(share.labels)) == kind]
+    return union(own, *(Examples(s.inputs, s.labels) for s in alike if _is_within(s.labels, num_outputs)))
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,14 @@ class FedAvgShared:
         return State(model, {**state.pool, **given}, arrivals, {**state.received, **received})
 
     def fault_of(self, state: State, upload: Upload) -> str | None:
-        """Refuse a share whose inputs and labels do not belong together."""
+        """Refuse a share whose inputs and labels do not belong together, or that is larger than anybody asked for."""
         share = upload.share
-        if share is not None and (share.inputs.dim() == 0 or share.inputs.shape[:1] != share.labels.shape[:1]):
+        if share is None:
+            return None
+        if share.inputs.dim() == 0 or share.inputs.shape[:1] != share.labels.shape[:1]:
             return "'share' does not have one label for each input"
-        return None
+        most = self.fraction * upload.num_examples + 1
+        return None if len(share.labels) <= most else f"'share' has {len(share.labels)} examples, more than {most:.0f}"
 
     def start_client(self, start: Start) -> Memory:
         """Hold nothing of others."""
@@ -135,10 +138,16 @@ class FedAvgShared:
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the global model on own data and the pool."""
         own = client.data.train
-        examples = own_and_pool(own, memory.pool)
+        num_outputs = client.model.outputs(download.model, next(own.batches(1))).shape[-1]
+        examples = own_and_pool(own, memory.pool, num_outputs)
         model = client.train(download.model, examples=examples)
         share = draw_share(own, self.fraction, client.random("share")) if download.wants_share else None
         return Trained(Upload(model, len(examples), share, memory.num_received), memory, model)
+
+
+def _is_within(labels: Tensor, num_outputs: int) -> bool:
+    """Tell whether labels that count classes name outputs of the network: others would end the training."""
+    return labels.is_floating_point() or bool(((labels >= 0) & (labels < num_outputs)).all())
 
 
 def _kind(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:

@@ -177,8 +177,7 @@ class MochaLinear:
         for client, upload in uploads.items():
             sums[client] = upload.sum.double()
         if rounds % self.relate_every == 0:
-            models = covariance @ sums / self.strength
-            covariance = relations(models @ models.T)
+            covariance = self._related(covariance, sums)
         return State(rounds, sums, covariance)
 
     def start_client(self, start: Start) -> Memory:
@@ -207,6 +206,15 @@ class MochaLinear:
         """w_t = Σ_t' Σ_tt' b_t' / λ, a row per class."""
         model = download.others.double() + download.variance / self.strength * own_sum.double()
         return model.view(linear_shape(client.start.layout, self.side)[1], -1)
+
+    def _related(self, covariance: Tensor, sums: Tensor) -> Tensor:
+        """Learn Σ among the clients that were heard of; the others stay unrelated, with 1/m each."""
+        heard = sums.any(dim=1).nonzero().flatten()
+        models = (covariance @ sums / self.strength)[heard]
+        related = torch.eye(len(sums), dtype=torch.float64) / len(sums)
+        if len(heard):
+            related[heard[:, None], heard] = relations(models @ models.T) * len(heard) / len(sums)
+        return related
 
     def _size(self, start: Start) -> int:
         num_features, num_classes = linear_shape(start.layout, self.side)

@@ -14,13 +14,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
+from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
 from fedfomo.client import Client, ClientId, Descent, Start
 from fedfomo.errors import require
 from fedfomo.examples import Examples
 from fedfomo.federation import Personalised, Trained
 from fedfomo.training import Pull
 from fedfomo.wire import Parameters
+
+
+@dataclass(frozen=True)
+class State:
+    """The global model."""
+
+    model: Parameters
+    num_trainable: int
 
 
 @dataclass(frozen=True)
@@ -65,15 +73,19 @@ class PFedMe:
 
     def start_server(self, start: Start) -> State:
         """Start from the common initial model."""
-        return State(start.initial)
+        return State(start.initial, start.layout.num_trainable)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
         return Download(state.model)
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Move w ← (1 − β) w + β · average."""
-        return State(torch.lerp(state.model, average_uploads(uploads, otherwise=state.model), self.server_rate))
+        """Move w ← (1 − β) w + β · average; statistics go no further than the average, lest variances turn negative."""
+        average = average_uploads(uploads, otherwise=state.model)
+        model = torch.lerp(state.model, average, self.server_rate)
+        statistics = slice(state.num_trainable, None)
+        model[statistics] = torch.lerp(state.model[statistics], average[statistics], min(self.server_rate, 1.0))
+        return State(model, state.num_trainable)
 
     def start_client(self, start: Start) -> Memory:
         """Have no personal model yet."""
