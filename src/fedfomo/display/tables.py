@@ -18,6 +18,7 @@ LEGEND = """\
 updated: after the last federated update; trained: after the last local training
 p10: 10th percentile of clients; vs Local: % of clients better/worse than alone
 ↓ to clients, ↑ to the server, over the whole run; work: gradients computed, Local = 1"""
+NAMED_RIVALS = 5  # more than that make a paragraph nobody reads
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
 
@@ -99,7 +100,15 @@ def verdict(records: Sequence[RunRecord]) -> str:
     for record in records:
         means.setdefault(record.method, []).append(100 * record.summary().mean)
     ours = fmean(means["fedfomo"])
-    gains = [f"{ours - fmean(values):+.1f} against {method}" for method, values in means.items() if method != "fedfomo"]
+    others = {method: fmean(values) for method, values in means.items() if method != "fedfomo"}
+    if len(others) > NAMED_RIVALS:
+        place = 1 + sum(mean > ours for mean in others.values())
+        best = max(others, key=lambda method: others[method])
+        return (
+            f"FedFomo ends at {ours:.1f} %, place {place} of {len(means)}: {ours - others['local']:+.1f} against local,"
+            f" {ours - others[best]:+.1f} against {best}, the best of the others."
+        )
+    gains = [f"{ours - mean:+.1f} against {method}" for method, mean in others.items()]
     return f"FedFomo ends at {ours:.1f} %: {', '.join(gains)}."
 
 
