@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedfomo.algorithms.apfl import Memory
-from fedfomo.algorithms.apfl_logits import ApflLogits, Blend, Places
+from fedfomo.algorithms.apfl_logits import ApflLogits, Blend, blended, places
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
@@ -25,13 +25,14 @@ def test_outputs_are_blended() -> None:
 
 def test_the_parts_of_a_blend_are_found_again_buffers_included() -> None:
     layout = Layout.of(Blend(with_batch_norm()))
-    places, size = Places.of(layout), Layout.of(with_batch_norm()).size
+    at_own, at_shared, at_share = places(layout)
+    size = Layout.of(with_batch_norm()).size
     own, shared = torch.arange(size).float(), -torch.arange(size).float()
-    theta = places.joined(own, shared, 0.25)
-    assert torch.equal(theta[places.own], own)
-    assert torch.equal(theta[places.shared], shared)
+    theta = blended(layout, own, shared, 0.25)
+    assert torch.equal(theta[at_own], own)
+    assert torch.equal(theta[at_shared], shared)
     assert torch.equal(theta[layout.num_trainable :], torch.cat((own[-200:], shared[-200:])))
-    assert theta[places.share] == 0.25
+    assert theta[at_share] == 0.25
 
 
 def test_a_round_on_a_client() -> None:
@@ -50,17 +51,18 @@ def test_at_its_ends_it_is_fedavg_and_local_training() -> None:
     problem = points_problem()
     for share, plain, part in ((0.0, FedAvg(), "shared"), (1.0, Local(), "own")):
         algorithm = ApflLogits(share=share, learns_share=False)
-        places = Places.of(problem.model_of(algorithm).layout)
+        own, shared, _ = places(problem.model_of(algorithm).layout)
+        where = {"own": own, "shared": shared}
         expected = simulate(problem, plain, THREE_ROUNDS).models
         for client, theta in simulate(problem, algorithm, THREE_ROUNDS).models.items():
-            assert torch.allclose(theta[getattr(places, part)], expected[client], atol=1e-6)
+            assert torch.allclose(theta[where[part]], expected[client], atol=1e-6)
 
 
 def test_who_cannot_train_uses_the_global_model() -> None:
     problem = scalar_problem([(None, 1.0)])
     client = client_of(problem, 0, algorithm=ApflLogits())
     model = ApflLogits().personalise(client, Download(point(6)), Memory(point(0), 0.5)).model
-    assert model[Places.of(client.model.layout).share] == 0.0
+    assert model[places(client.model.layout)[2]] == 0.0
 
 
 def test_a_share_beyond_one_is_refused() -> None:

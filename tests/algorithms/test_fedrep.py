@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms.fedrep import Download, FedRep, Memory, State, Upload
+from fedfomo.algorithms.fedrep import FedRep, Memory, Representation, Upload
 from fedfomo.errors import InputError
 from fedfomo.simulation.run import Plan, simulate
 from two_layers import sum_problem
@@ -18,9 +18,9 @@ ALGORITHM = FedRep(body_epochs=1)
 def test_first_the_head_moves_then_the_body() -> None:
     # Towards 8: the head goes halfway, (0, 4); then the body, from a gap of 4, (2, 4).
     client = client_of(sum_problem([(8.0,)], ONE_AND_ONE), 0)
-    personal = ALGORITHM.personalise(client, Download(point(0)), Memory(point(0, 0)))
+    personal = ALGORITHM.personalise(client, Representation(point(0)), Memory(point(0, 0)))
     assert personal.model.tolist() == [0.0, 4.0]
-    trained = ALGORITHM.train(client, Download(point(0)), personal.memory)
+    trained = ALGORITHM.train(client, Representation(point(0)), personal.memory)
     assert trained.model.tolist() == [2.0, 4.0]
     assert trained.upload.body.tolist() == [2.0]
 
@@ -33,18 +33,18 @@ def test_a_whole_round_of_two_clients() -> None:
 
 def test_bodies_count_by_their_examples() -> None:
     uploads = {1: Upload(point(8), 1), 0: Upload(point(0), 3), 2: Upload(point(99), 0)}
-    assert ALGORITHM.collect(State(point(5)), uploads).body.tolist() == [2.0]
+    assert ALGORITHM.collect(Representation(point(5)), uploads).body.tolist() == [2.0]
 
 
 def test_a_round_without_uploads_keeps_the_body() -> None:
-    state = State(point(5))
+    state = Representation(point(5))
     assert ALGORITHM.collect(state, {}) is state
     assert ALGORITHM.collect(state, {0: Upload(point(8), 0)}) is state
 
 
 def test_a_body_of_another_size_is_refused() -> None:
-    assert ALGORITHM.fault_of(State(point(5)), Upload(point(1), 1)) is None
-    fault = ALGORITHM.fault_of(State(point(5)), Upload(point(1, 2), 1))
+    assert ALGORITHM.fault_of(Representation(point(5)), Upload(point(1), 1)) is None
+    fault = ALGORITHM.fault_of(Representation(point(5)), Upload(point(1, 2), 1))
     assert fault == "2 coordinates arrived where 1 are shared"
 
 
@@ -53,10 +53,10 @@ def test_each_half_leaves_the_other_where_it_is() -> None:
     client = client_of(problem, 0)
     head, buffers = slice(500, 803), slice(803, None)
     body = torch.cat((problem.initial[:500], problem.initial[buffers]))
-    personal = FedRep().personalise(client, Download(body), Memory(problem.initial))
+    personal = FedRep().personalise(client, Representation(body), Memory(problem.initial))
     assert torch.equal(personal.model[:500], problem.initial[:500])
     assert not torch.equal(personal.model[head], problem.initial[head])
-    trained = FedRep().train(client, Download(body), personal.memory)
+    trained = FedRep().train(client, Representation(body), personal.memory)
     assert torch.equal(trained.model[head], personal.model[head])
     assert not torch.equal(trained.model[:500], personal.model[:500])
     assert torch.equal(trained.upload.body, torch.cat((trained.model[:500], trained.model[buffers])))
@@ -66,9 +66,9 @@ def test_a_round_takes_as_many_epochs_as_others_and_at_least_one_for_the_head() 
     for epochs, body_epochs, of_head, total in ((5, 2, 3, 5), (5, 1, 4, 5), (2, 3, 1, 2), (1, 1, 1, 2)):
         client = client_of(sum_problem([(8.0,)], replace(HALFWAY, epochs=epochs)), 0)
         algorithm = FedRep(body_epochs=body_epochs)
-        personal = algorithm.personalise(client, Download(point(0)), Memory(point(0, 0)))
+        personal = algorithm.personalise(client, Representation(point(0)), Memory(point(0, 0)))
         assert client.effort.gradients == of_head
-        algorithm.train(client, Download(point(0)), personal.memory)
+        algorithm.train(client, Representation(point(0)), personal.memory)
         assert client.effort.gradients == total
 
 

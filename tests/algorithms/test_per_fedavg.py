@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedfomo.algorithms.fedavg import Download, FedAvg, State
-from fedfomo.algorithms.per_fedavg import PerFedAvg, Upload, hessian_product, roles, stepped
+from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
+from fedfomo.algorithms.per_fedavg import PerFedAvg, hessian_product, roles, stepped
 from fedfomo.errors import InputError
 from fedfomo.examples import ClientData
 from fedfomo.model import Model
@@ -87,7 +87,7 @@ def test_without_training_data_the_global_model_is_used() -> None:
 
 
 def test_every_client_counts_the_same() -> None:
-    state = PerFedAvg().collect(State(point(9)), {1: Upload(point(4)), 0: Upload(point(0))})
+    state = PerFedAvg().collect(State(point(9)), {1: Upload(point(4), 7), 0: Upload(point(0), 1)})
     assert state.model.tolist() == [2.0]
     assert PerFedAvg().collect(state, {}).model is state.model
 

@@ -35,25 +35,17 @@ class Blend(nn.Module):
         return self.share * self.own(inputs) + (1 - self.share) * self.shared(inputs)
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where own model, shared model and share lie in the θ of a blend."""
+def places(layout: Layout) -> tuple[Tensor, Tensor, int]:
+    """Return where own model, shared model and share lie in the θ of a blend."""
+    share = next(slot.start for slot in layout.slots if slot.name == "share")
+    return layout.coordinates_below("own"), layout.coordinates_below("shared"), share
 
-    own: Tensor
-    shared: Tensor
-    share: int
 
-    @classmethod
-    def of(cls, layout: Layout) -> Places:
-        """Read them off a blend's layout."""
-        share = next(slot.start for slot in layout.slots if slot.name == "share")
-        return cls(layout.coordinates_below("own"), layout.coordinates_below("shared"), share)
-
-    def joined(self, own: Tensor, shared: Tensor, share: float) -> Tensor:
-        """Return the θ of a blend."""
-        theta = own.new_empty(len(own) + len(shared) + 1)
-        theta[self.own], theta[self.shared], theta[self.share] = own, shared, share
-        return theta
+def blended(layout: Layout, own: Tensor, shared: Tensor, share: float) -> Tensor:
+    """Return the θ of a blend."""
+    theta, where = own.new_empty(layout.size), places(layout)
+    theta[where[0]], theta[where[1]], theta[where[2]] = own, shared, share
+    return theta
 
 
 @dataclass(frozen=True)
@@ -95,21 +87,21 @@ class ApflLogits:
         """Put the global model beside the own one."""
         # Departs from the paper: an own model that cannot learn has no share.
         share = memory.share if len(client.data.train) else 0.0
-        return Personalised(Places.of(client.model.layout).joined(memory.own, download.model, share), memory)
+        return Personalised(blended(client.model.layout, memory.own, download.model, share), memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train the copy of the global model on its own loss, and the own model on that of the blend."""
-        places = Places.of(client.model.layout)
-        theta = places.joined(memory.own, download.model, memory.share)
-        start, rate, descent = client.start, client.learning_rate, client.descent()
-        own, shared = (where[: start.layout.num_trainable] for where in (places.own, places.shared))
+        all_own, all_shared, share = places(client.model.layout)
+        theta = blended(client.model.layout, memory.own, download.model, memory.share)
+        rate, descent = client.learning_rate, client.descent()
+        own, shared = (where[: client.start.layout.num_trainable] for where in (all_own, all_shared))
         for step, batch in enumerate(descent.batches()):
             alone = theta.clone()
-            alone[places.share] = 0.0  # the gradient with respect to w is then that of its own loss
+            alone[share] = 0.0  # the gradient with respect to w is then that of its own loss
             gradient = descent.gradient(theta, batch)
             theta[shared] -= rate * descent.gradient(alone, batch)[shared]
             theta[own] -= rate * gradient[own]
             if step == 0 and self.learns_share:
-                theta[places.share] = (theta[places.share] - rate * gradient[places.share]).clamp(0.0, 1.0)
-        trained = Memory(theta[places.own], float(theta[places.share]))
-        return Trained(Upload(theta[places.shared], len(client.data.train)), trained, theta)
+                theta[share] = (theta[share] - rate * gradient[share]).clamp(0.0, 1.0)
+        trained = Memory(theta[all_own], float(theta[share]))
+        return Trained(Upload(theta[all_shared], len(client.data.train)), trained, theta)

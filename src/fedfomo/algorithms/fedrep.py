@@ -22,17 +22,10 @@ from fedfomo.wire import Coordinates, Parameters
 
 
 @dataclass(frozen=True)
-class State:
-    """The common representation."""
+class Representation:
+    """All layers but the head: what the server keeps and sends."""
 
     body: Coordinates  # φ
-
-
-@dataclass(frozen=True)
-class Download:
-    """The common representation."""
-
-    body: Coordinates
 
 
 @dataclass(frozen=True)
@@ -66,22 +59,22 @@ class FedRep:
         require(self.body_epochs >= 1, f"body_epochs must be at least 1, not {self.body_epochs}")
         require(self.head_layers >= 1, f"head_layers must be at least 1, not {self.head_layers}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: Start) -> Representation:
         """Start from the common initial model's representation."""
-        return State(start.initial[~self._is_head(start)])
+        return Representation(start.initial[~self._is_head(start)])
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def dispatch(self, state: Representation, to: ClientId, rng: torch.Generator) -> Representation:
         """Send the representation."""
-        return Download(state.body)
+        return state
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def collect(self, state: Representation, uploads: Mapping[ClientId, Upload]) -> Representation:
         """Average the representations by numbers of examples; if none arrived, stay."""
         ordered = [uploads[client] for client in sorted(uploads) if uploads[client].num_examples > 0]
         if not ordered:
             return state
-        return State(weighted_average([u.body for u in ordered], [u.num_examples for u in ordered]))
+        return Representation(weighted_average([u.body for u in ordered], [u.num_examples for u in ordered]))
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def fault_of(self, state: Representation, upload: Upload) -> str | None:
         """Refuse a representation of another size."""
         return fault_of_part(upload.body, len(state.body))
 
@@ -89,7 +82,7 @@ class FedRep:
         """Start from the common initial model."""
         return Memory(start.initial)
 
-    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+    def personalise(self, client: Client, download: Representation, memory: Memory) -> Personalised[Memory]:
         """Fit the own head to the representation that arrived."""
         is_head = self._is_head(client.start)
         received = join(is_head, memory.model[is_head], download.body)
@@ -98,7 +91,7 @@ class FedRep:
         model = client.train(received, moving=is_head[: client.num_trainable], epochs=epochs, purpose="head")
         return Personalised(model, Memory(model))
 
-    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+    def train(self, client: Client, download: Representation, memory: Memory) -> Trained[Upload, Memory]:
         """Train the representation under the head."""
         is_head = self._is_head(client.start)
         model = client.train(memory.model, moving=~is_head[: client.num_trainable], epochs=self._body_epochs(client))

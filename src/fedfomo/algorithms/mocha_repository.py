@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.local import Memory
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
@@ -40,13 +41,6 @@ class Download:
 
 @dataclass(frozen=True)
 class Upload:
-    """A client's own model."""
-
-    own: Parameters
-
-
-@dataclass(frozen=True)
-class Memory:
     """A client's own model."""
 
     own: Parameters

@@ -15,21 +15,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, State, weighted_average
+from fedfomo.algorithms.fedavg import Download, State, Upload, weighted_average
 from fedfomo.client import Client, ClientId, Descent, Start
 from fedfomo.errors import require
 from fedfomo.examples import Examples
 from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Parameters
 
 PROBE_LENGTH = 1e-2  # δ‖g‖: long enough for float32, short enough for a derivative
-
-
-@dataclass(frozen=True)
-class Upload:
-    """A locally trained model; every client's counts the same."""
-
-    model: Parameters
 
 
 def stepped(theta: Tensor, direction: Tensor, size: float) -> Tensor:
@@ -86,7 +78,7 @@ class PerFedAvg:
         return Download(state.model)
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Take the plain mean of the uploads; if none arrived, stay."""
+        """Take the plain mean of the uploads, whatever their numbers of examples; if none arrived, stay."""
         models = [uploads[client].model for client in sorted(uploads)]
         return State(weighted_average(models, [1.0] * len(models)) if models else state.model)
 
@@ -97,8 +89,7 @@ class PerFedAvg:
         """Take steps w ← w − α∇f_i(w) on the client's training data."""
         model, descent = download.model.clone(), client.descent("personalise")
         for batch in descent.batches(self.personal_epochs):
-            gradient = descent.gradient(model, batch)
-            model = stepped(model, gradient, self.inner_rate)
+            model = stepped(model, descent.gradient(model, batch), self.inner_rate)
         return Personalised(model, None)
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
@@ -114,4 +105,4 @@ class PerFedAvg:
                 gradient.sub_(hessian_product(probes, model, gradient, third), alpha=self.inner_rate)
             model[client.num_trainable :] = ahead[client.num_trainable :]
             model = stepped(model, gradient, client.learning_rate)
-        return Trained(Upload(model), None, model)
+        return Trained(Upload(model, len(client.data.train)), None, model)
