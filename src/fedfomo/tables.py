@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfomo.wire import Ids, Numbers
+from fedfomo.wire import Ids, Numbers, Offsets
 
 
 @dataclass(frozen=True)
 class SparseTable:
     """A receiver × giver table, stored row by row: a client meets few others, however many there are."""
 
-    starts: Ids  # row i is [starts[i], starts[i + 1])
+    starts: Offsets  # row i is [starts[i], starts[i + 1])
     columns: Ids  # ascending within a row
     values: Numbers
 

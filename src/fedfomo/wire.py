@@ -29,18 +29,22 @@ class Kind:
     dtype: torch.dtype
     num_dimensions: int
     is_model: bool = False
+    names_clients: bool = False
+    is_column: bool = False  # of a table: as long as its neighbours
 
 
 Parameters = Annotated[Tensor, Kind("parameters", torch.float32, 1, is_model=True)]
 """A whole θ."""
 Coordinates = Annotated[Tensor, Kind("coordinates", torch.float32, 1)]
 """Some of the coordinates of a θ; whoever declares it checks how many."""
-Numbers = Annotated[Tensor, Kind("numbers", torch.float64, 1)]
+Numbers = Annotated[Tensor, Kind("numbers", torch.float64, 1, is_column=True)]
 """Any number of float64 values."""
 Table = Annotated[Tensor, Kind("table", torch.float64, 2)]
 """A matrix of float64 values."""
-Ids = Annotated[Tensor, Kind("ids", torch.int64, 1)]
+Ids = Annotated[Tensor, Kind("ids", torch.int64, 1, names_clients=True, is_column=True)]
 """Any number of client ids."""
+Offsets = Annotated[Tensor, Kind("offsets", torch.int64, 1)]
+"""Places in a list."""
 
 _SCALARS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
@@ -82,9 +86,9 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
                 return f"'{name}' is {_describe(tensor)}, not {kind.name}"
             if kind.is_model and tensor.numel() != model_size:
                 return f"'{name}' has {tensor.numel()} coordinates, the model has {model_size}"
-            if kind.dtype == torch.int64 and not bool(((tensor >= 0) & (tensor < num_clients)).all()):
+            if kind.names_clients and not bool(((tensor >= 0) & (tensor < num_clients)).all()):
                 return f"'{name}' names a client that does not exist"
-            if kind.num_dimensions == 1 and kind.dtype != torch.float32:
+            if kind.is_column:
                 owner = name.rpartition(".")[0]
                 if lengths.setdefault(owner, len(tensor)) != len(tensor):
                     return f"'{name}' has {len(tensor)} entries, its neighbour {lengths[owner]}"
