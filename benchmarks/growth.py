@@ -20,6 +20,7 @@ from fedfomo.training import Sgd
 
 SIZES = (15, 100, 1000, 10_000)
 ROUNDS = 4
+OVERHEAD = "milliseconds a client-round, but for training and scoring"
 
 
 def measure(num_clients: int, workers: int) -> dict[str, float]:
@@ -32,10 +33,7 @@ def measure(num_clients: int, workers: int) -> dict[str, float]:
     return {
         "milliseconds a client-round": 1000 * median(timer.rounds()[1:]) / num_clients,
         # The last federated update of all clients counts as a part of the rounds.
-        "milliseconds a client-round, but for training and scoring": 1000
-        * (total - spent.training - spent.scoring)
-        / num_clients
-        / ROUNDS,
+        OVERHEAD: 1000 * (total - spent.training - spent.scoring) / num_clients / ROUNDS,
         "megabytes, coordinating process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -49,10 +47,8 @@ def main() -> None:
             command = [sys.executable, __file__, str(size), str(workers)]
             measured = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603
             # Alone in one process, nothing hides behind the work of others: that is where overhead is read off.
-            wanted = "but for training" if workers == 0 else ""
-            for name, value in measured.items():
-                if ("but for training" in name) == bool(wanted):
-                    figures[f"{name}, {size:,} clients"] = value
+            wanted = [name for name in measured if (name == OVERHEAD) == (workers == 0)]
+            figures |= {f"{name}, {size:,} clients": measured[name] for name in wanted}
     name = "milliseconds a client-round, {} clients"
     growth = figures[name.format("10,000")] / figures[name.format("100")]
     report("growth", {**figures, "time a client-round, 10,000 clients against 100": growth, "workers": cores})

@@ -125,10 +125,10 @@ def federate(
     result = simulate(problem, algorithm, plan, watcher=watcher)
     # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
     alone = simulate(problem, make_algorithm("local"), replace(plan, participation=1.0), watcher=watcher)
-    network = problem.model_of(algorithm)
+    personal = problem.model_of(algorithm)
     return Federated(
         sites=names,
-        models={name: network.network(result.models[client]) for client, name in enumerate(names)},
+        models={name: personal.network(result.models[client]) for client, name in enumerate(names)},
         scores={name: result.after_update[client] for client, name in enumerate(names)},
         local_scores={name: alone.after_update[client] for client, name in enumerate(names)},
         affinity=None if result.affinity is None else result.affinity.dense(),

@@ -1,7 +1,7 @@
 """Large memory pages for worker processes.
 
 A convolution's feature maps are megabytes that are allocated, swept through once, and freed, step after step. In
-pages of 4 kB, looking up addresses takes about a tenth of a training step; in pages of 2 MB, next to nothing. Linux
+pages of 4 kB, looking up addresses takes a noticeable part of a training step; in pages of 2 MB, next to none. Linux
 gives large pages to whoever asks for them, and the C library's allocator does not ask by itself.
 """
 
