@@ -75,21 +75,23 @@ class RoundTimer:
 
     def __init__(self) -> None:
         self._ends: list[float] = []
+        self._last = 0.0  # when anything was heard of last
 
     def start(self, rounds_done: int) -> None:
         """Note the beginning."""
         self._ends.append(time.perf_counter())
 
     def client_done(self, round: int, client: int) -> None:
-        """Ignore."""
+        """Note the time: after the last round comes one more federated update."""
+        self._last = time.perf_counter()
 
     def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
         """Note the end of a round."""
         self._ends.append(time.perf_counter())
 
     def total(self) -> float:
-        """Return how long all rounds took."""
-        return self._ends[-1] - self._ends[0]
+        """Return how long all rounds and the last federated update took."""
+        return self._last - self._ends[0]
 
     def rounds(self) -> list[float]:
         """Return how long each round took."""

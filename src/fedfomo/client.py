@@ -12,7 +12,7 @@ from torch import Tensor
 from fedfomo.examples import ClientData, Examples
 from fedfomo.model import Model
 from fedfomo.parameters import Layout
-from fedfomo.randomness import layers_draw_from, stream
+from fedfomo.randomness import layers_draw_from, seed_for_layers, stream
 from fedfomo.training import LocalTrainer, Penalty, Task
 
 ClientId = int
@@ -119,7 +119,7 @@ class Descent:
         self._client = client
         self._rng = rng
         # Drawn first, as a plain training does, so that the same purpose shuffles alike here and there.
-        self._layers = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
+        self._layers = torch.Generator().manual_seed(seed_for_layers(rng))
 
     def batches(self, epochs: int | None = None, examples: Examples | None = None) -> Iterator[Examples]:
         """Cut the training examples, or others of the client's, into the batches of one round."""

@@ -183,9 +183,10 @@ def play_round(
     downloads = dispatch_all(federation, state, round, cohort)
     arrived: dict[ClientId, Any] = {}
     refused: dict[ClientId, str] = {}
+    fault_of = _upload_check(federation, state)
     for client, upload in exchange(round, downloads):
         arrived[client] = upload
-        fault = _fault_of(federation, state, upload) if client in downloads else "nobody asked for it"
+        fault = fault_of(upload) if client in downloads else "nobody asked for it"
         if fault is not None:
             refused[client] = fault
     uploads = {client: arrived[client] for client in sorted(arrived) if client not in refused}
@@ -194,13 +195,16 @@ def play_round(
     return PlayedRound(federation.algorithm.collect(state, uploads), uploads, refused, traffic)
 
 
-def _fault_of(federation: Federation, state: Any, upload: Any) -> str | None:
+def _upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:
     algorithm = federation.algorithm
     schema = messages_of(algorithm).upload
-    fault = wire.fault_of(schema, upload, federation.model_size, federation.num_clients)
-    if fault is None and isinstance(algorithm, ChecksUploads):
-        return algorithm.fault_of(state, upload)
-    return fault
+    further = algorithm.fault_of if isinstance(algorithm, ChecksUploads) else None
+
+    def fault_of(upload: Any) -> str | None:
+        fault = wire.fault_of(schema, upload, federation.model_size, federation.num_clients)
+        return further(state, upload) if fault is None and further else fault
+
+    return fault_of
 
 
 def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]) -> Traffic:

@@ -24,10 +24,15 @@ def numpy_stream(seed: int, *purpose: Purpose) -> np.random.Generator:
     return np.random.default_rng(_digest(seed, purpose))
 
 
+def seed_for_layers(rng: torch.Generator) -> int:
+    """Draw the seed of whatever layers draw; every training draws it first, whether its layers need it or not."""
+    return int(torch.randint(2**62, (), generator=rng))
+
+
 @contextmanager
 def layers_draw_from(rng: torch.Generator) -> Generator[None]:
     """Let layers that know only torch's default generator (dropout) draw reproducibly, and leave no trace."""
-    seed = int(torch.randint(2**62, (), generator=rng))
+    seed = seed_for_layers(rng)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

@@ -8,7 +8,7 @@ order than one by one, so results agree to rounding and not to the bit.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -17,13 +17,17 @@ from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVar
 
 from fedfomo.examples import Examples
 from fedfomo.model import Loss, Model, Score
-from fedfomo.randomness import layers_draw_from
+from fedfomo.randomness import seed_for_layers
 from fedfomo.training import Sgd, Task
 
 # Beyond this, products are large enough to fill a core by themselves.
 MOST_PARAMETERS = 100_000
 # How many input values are laid side by side at once when models are scored.
 SCORED_AT_ONCE = 4_000_000
+
+
+_Outputs = Callable[[dict[str, Tensor], Tensor], Tensor]
+"""From the weights and the inputs of several models, each with one dimension more in front, to their outputs."""
 
 
 class Stack:
@@ -33,11 +37,7 @@ class Stack:
         self._model = model
         self._loss = loss
         architecture = copy.deepcopy(model.architecture).train()
-
-        def outputs(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-            return functional_call(architecture, weights, (inputs,))
-
-        self._outputs = vmap(outputs)
+        self._outputs = _layer_by_layer(architecture) or _vectorised(architecture)
 
     @classmethod
     def of(cls, model: Model, examples: Examples) -> Stack | None:
@@ -133,6 +133,43 @@ class Stack:
         return {slot.name: thetas[:, slot.start : slot.stop].unflatten(1, slot.shape) for slot in slots}
 
 
+def _vectorised(architecture: nn.Module) -> _Outputs:
+    """Stack any network that torch can see through."""
+
+    def outputs(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return functional_call(architecture, weights, (inputs,))
+
+    return vmap(outputs)
+
+
+def _layer_by_layer(architecture: nn.Module) -> _Outputs | None:
+    """Stack a plain perceptron: half the time of the general way, which adds biases apart and looks up every name."""
+    layers = dict(architecture.named_children())
+    is_plain = all(type(layer) in _PLAIN or _flattens_all(layer) for layer in layers.values())
+    if type(architecture) is not nn.Sequential or not is_plain or len(layers) < len(architecture):
+        return None
+
+    def outputs(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        for name, layer in layers.items():
+            if isinstance(layer, nn.Linear):
+                rows = inputs.flatten(1, -2)
+                weight, bias = weights[f"{name}.weight"].mT, weights.get(f"{name}.bias")
+                products = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias[:, None], rows, weight)
+                inputs = products.unflatten(1, inputs.shape[1:-1])
+            else:
+                inputs = inputs.flatten(2) if isinstance(layer, nn.Flatten) else layer(inputs)
+        return inputs
+
+    return outputs
+
+
+_PLAIN = {nn.Linear, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity}
+
+
+def _flattens_all(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1)
+
+
 def per_example(loss: Loss) -> Loss:
     """Return a loss as one value per example, where that is known how to do."""
     return partial(nn.functional.cross_entropy, reduction="none") if loss is nn.functional.cross_entropy else loss
@@ -151,8 +188,8 @@ def _plan(sgd: Sgd, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
             continue
         num_examples = len(task.examples)
         last = num_examples - (length - 1) * size
-        with layers_draw_from(task.rng):  # draws what a training alone draws: the same batches follow
-            orders = torch.stack([torch.randperm(num_examples, generator=task.rng) for _ in range(number)])
+        seed_for_layers(task.rng)  # no layer draws here, but a training alone does: the same batches follow
+        orders = torch.stack([torch.randperm(num_examples, generator=task.rng) for _ in range(number)])
         padded = nn.functional.pad(orders, (0, size - last))
         chosen[client, : number * length] = padded.view(-1, size)
         weight = torch.full((length, size), 1 / size)

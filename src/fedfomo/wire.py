@@ -55,7 +55,9 @@ class WireError(ValueError):
 
 def pack(message: Any) -> Flat:
     """Flatten a message; the tensors are the message's own, not copies."""
-    return dict(_flatten("", message))
+    flat: Flat = {}
+    _flatten("", message, flat)
+    return flat
 
 
 def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
@@ -90,8 +92,8 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
                 return f"'{name}' names a client that does not exist"
             if kind.is_column:
                 owner = name.rpartition(".")[0]
-                if lengths.setdefault(owner, len(tensor)) != len(tensor):
-                    return f"'{name}' has {len(tensor)} entries, its neighbour {lengths[owner]}"
+                if lengths.setdefault(owner, tensor.numel()) != tensor.numel():
+                    return f"'{name}' has {tensor.numel()} entries, its neighbour {lengths[owner]}"
     return None
 
 
@@ -110,22 +112,22 @@ def numbers_in(message: Any) -> dict[str, Any]:
     return {name: tensor.tolist() for name, tensor in pack(message).items() if tensor.dtype != torch.float32}
 
 
-def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+def _flatten(name: str, value: Any, into: Flat) -> None:
     if isinstance(value, Tensor):
-        yield name, value.detach()
+        into[name] = value.detach() if value.requires_grad else value
     elif value is None:
         return
     elif type(value) in _SCALARS:
-        yield name, torch.tensor(value, dtype=_SCALARS[type(value)])
+        into[name] = torch.tensor(value, dtype=_SCALARS[type(value)])
     elif isinstance(value, tuple):
         for index, item in enumerate(cast(tuple[Any, ...], value)):
-            yield from _flatten(_join(name, index), item)
+            _flatten(_join(name, index), item, into)
     elif isinstance(value, dict):
         for key, item in cast(dict[int, Any], value).items():
-            yield from _flatten(_join(name, key), item)
+            _flatten(_join(name, key), item, into)
     elif dataclasses.is_dataclass(value):
         for field in _field_names(type(value)):
-            yield from _flatten(_join(name, field), getattr(value, field))
+            _flatten(_join(name, field), getattr(value, field), into)
     else:
         raise TypeError(f"'{name}' is a {type(value).__name__}, which no message can carry")
 

@@ -148,12 +148,16 @@ def test_without_exploration_nobody_left_out_has_a_higher_affinity(row: list[flo
     st.integers(1, 60), st.dictionaries(st.integers(0, 59), st.sampled_from([-1.0, 0.0, 2.0, 3.0])), st.integers(1, 6)
 )
 def test_ranking_few_entries_is_sorting_a_whole_row(num_clients: int, entries: dict[int, float], num: int) -> None:
-    known = {n: value for n, value in sorted(entries.items()) if n < num_clients}
-    row = torch.zeros(num_clients, dtype=torch.float64)
+    known = dict(sorted(entries.items()))
+    row = torch.zeros(60, dtype=torch.float64)
     row[list(known)] = numbers(*known.values())
+    available = (
+        torch.randperm(60, generator=stream(num))[:num_clients].sort().values
+    )  # some entries are of nobody there
     tie_breaks = torch.randperm(num_clients, generator=stream(num_clients, num))
-    whole = tie_breaks[row[tie_breaks].argsort(descending=True, stable=True)].tolist()
-    assert rank((ids(*known), numbers(*known.values())), tie_breaks, num) == whole[: 2 * num]
+    order = available[tie_breaks]
+    whole = order[row[order].argsort(descending=True, stable=True)].tolist()
+    assert rank((ids(*known), numbers(*known.values())), available, tie_breaks, num) == whole[: 2 * num]
 
 
 def test_pure_exploration_differs_between_rounds_and_between_clients() -> None:

@@ -50,10 +50,10 @@ def mixing_weights(weights: Tensor) -> Tensor:
 def mix(reference: Tensor, models: Tensor | Sequence[Tensor], mixing: Tensor) -> Tensor:
     """The federated update: θ_i^t ← θ_i^{t-1} + Σ_n w*_n (θ_n^t − θ_i^{t-1})."""
     start = reference.double()
-    mixed = start.clone()
+    mixed, difference = start.clone(), torch.empty_like(start)
     for model, weight in zip(models, mixing.tolist(), strict=True):
         if weight > 0:  # a weight of 0 times an infinite coordinate would be NaN
-            mixed.add_(model.double() - start, alpha=weight)
+            mixed.add_(torch.sub(model, start, out=difference), alpha=weight)
     return mixed.to(reference.dtype)
 
 
@@ -66,11 +66,12 @@ def leave_one_out_weights(losses_without: Tensor, loss_of_average: float) -> Ten
 def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: int, norm: str) -> Tensor:
     """Return ‖θ_n − θ‖ over the whole vector of trainable coordinates, in float64; ∞ for a broken model."""
     start = reference[:num_trainable].double()
+    difference = torch.empty_like(start)
     order = {"l2": 2, "l1": 1}[norm]
     distances: list[float] = []
     for model in models:
         # One broken coordinate breaks the norm, so only buffers need a look of their own.
-        distance = float(torch.linalg.vector_norm(model[:num_trainable].double() - start, ord=order))
+        distance = float(torch.linalg.vector_norm(torch.sub(model[:num_trainable], start, out=difference), ord=order))
         is_whole = math.isfinite(distance) and bool(torch.isfinite(model[num_trainable:]).all())
         distances.append(distance if is_whole else torch.inf)
     return torch.tensor(distances, dtype=torch.float64)
@@ -96,26 +97,30 @@ def choose_downloads(
 
     `affinity` holds the ids and the values of a row's entries; all others are 0. `available` ascends.
     """
-    at_random = available[torch.randperm(len(available), generator=rng)]
-    tie_breaks = available[torch.randperm(len(available), generator=rng)]
-    explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
+    count = available.numel()
+    random_order = torch.randperm(count, generator=rng)
+    tie_breaks = torch.randperm(count, generator=rng)
+    explore = torch.rand(min(num, count), generator=rng, dtype=torch.float64) < epsilon
     # Of the random order, no more is ever looked at than the slots and what the ranking takes before.
-    return fill_slots(rank(affinity, tie_breaks, num), at_random[: 2 * num].tolist(), explore.tolist())
+    at_random: list[int] = available[random_order[: 2 * num]].tolist()
+    return fill_slots(rank(affinity, available, tie_breaks, num), at_random, explore.tolist())
 
 
-def rank(affinity: tuple[Tensor, Tensor], tie_breaks: Tensor, num: int) -> list[int]:
-    """Return the first `2 num` ids by descending p, equal ones in the order of `tie_breaks`.
+def rank(affinity: tuple[Tensor, Tensor], available: Tensor, tie_breaks: Tensor, num: int) -> list[int]:
+    """Return the first `2 num` ids by descending p, equal ones in the order of `tie_breaks`, a permutation.
 
     Clients are many and entries few: only whoever has an entry, and the first who have none, can be among them.
     """
     ids, values = affinity
     known: dict[int, float] = dict(zip(ids.tolist(), values.tolist(), strict=True))
-    candidates: list[int] = tie_breaks[: 2 * num + len(known)].tolist()
-    rest = tie_breaks[len(candidates) :]
-    if len(rest) and known:
-        has_entry = torch.zeros(1 + max(int(rest.max()), *known), dtype=torch.bool)
-        has_entry[ids] = True
-        candidates += rest[has_entry[rest]].tolist()
+    first = 2 * num + len(known)
+    candidates: list[int] = available[tie_breaks[:first]].tolist()
+    if known and first < available.numel():
+        rest = tie_breaks[first:]
+        has_entry = torch.zeros(available.numel() + 1, dtype=torch.bool)
+        places = torch.searchsorted(available, ids)
+        has_entry[places[available[places.clamp(max=available.numel() - 1)] == ids]] = True
+        candidates += available[rest[has_entry[rest]]].tolist()
     return sorted(candidates, key=lambda n: -known.get(n, 0.0))[: 2 * num]
 
 
@@ -167,7 +172,9 @@ class State:
     def available_to(self, client: ClientId, availability: str) -> Tensor:
         """Return, in ascending order, the others whose models can be sent: nobody who has never uploaded."""
         ids = self.last_uploaders if availability == "last_round" else self._uploaders
-        return ids[ids != client]
+        place = int(torch.searchsorted(ids, client))
+        is_there = place < ids.numel() and int(ids[place]) == client
+        return torch.cat((ids[:place], ids[place + 1 :])) if is_there else ids
 
     def after(self, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w."""

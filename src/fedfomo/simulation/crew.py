@@ -8,6 +8,7 @@ cores as soon as the machine is busy, and one thread everywhere makes results in
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -137,6 +138,7 @@ def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: 
         connection.close()
     torch.set_num_threads(1)
     use_large_pages()
+    gc.freeze()  # what was there before the fork stays: no need to look through it again and again
     side = client_side()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
