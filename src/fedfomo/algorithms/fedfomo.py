@@ -29,6 +29,8 @@ from fedfomo.wire import Ids, Numbers, Parameters
 
 # Two models this close are the same model: a loss gap between them is noise, not improvement.
 TINY_DISTANCE = 1e-12
+# Coordinates whose float64 working copies stay in a processor's cache.
+MIXED_AT_ONCE = 2**16
 
 
 def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor) -> Tensor:
@@ -49,12 +51,17 @@ def mixing_weights(weights: Tensor) -> Tensor:
 
 def mix(reference: Tensor, models: Tensor | Sequence[Tensor], mixing: Tensor) -> Tensor:
     """The federated update: θ_i^t ← θ_i^{t-1} + Σ_n w*_n (θ_n^t − θ_i^{t-1})."""
-    start = reference.double()
-    mixed, difference = start.clone(), torch.empty_like(start)
-    for model, weight in zip(models, mixing.tolist(), strict=True):
-        if weight > 0:  # a weight of 0 times an infinite coordinate would be NaN
-            mixed.add_(torch.sub(model, start, out=difference), alpha=weight)
-    return mixed.to(reference.dtype)
+    # A weight of 0 times an infinite coordinate would be NaN.
+    used = [(model, weight) for model, weight in zip(models, mixing.tolist(), strict=True) if weight > 0]
+    mixed = torch.empty_like(reference)
+    for begin in range(0, reference.numel(), MIXED_AT_ONCE):
+        block = slice(begin, begin + MIXED_AT_ONCE)
+        start = reference[block].double()
+        total, difference = start.clone(), torch.empty_like(start)
+        for model, weight in used:
+            total.add_(difference.copy_(model[block]).sub_(start), alpha=weight)
+        mixed[block] = total
+    return mixed
 
 
 def leave_one_out_weights(losses_without: Tensor, loss_of_average: float) -> Tensor:
@@ -71,7 +78,7 @@ def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: i
     distances: list[float] = []
     for model in models:
         # One broken coordinate breaks the norm, so only buffers need a look of their own.
-        distance = float(torch.linalg.vector_norm(torch.sub(model[:num_trainable], start, out=difference), ord=order))
+        distance = float(torch.linalg.vector_norm(difference.copy_(model[:num_trainable]).sub_(start), ord=order))
         is_whole = math.isfinite(distance) and bool(torch.isfinite(model[num_trainable:]).all())
         distances.append(distance if is_whole else torch.inf)
     return torch.tensor(distances, dtype=torch.float64)
