@@ -31,9 +31,9 @@ class Start:
 
 
 class Judge(Protocol):
-    """The one way in which validation data are read."""
+    """The one way in which a client's data are read to judge models."""
 
-    def losses(self, model: Model, thetas: Sequence[Tensor], validation: Examples) -> Tensor:
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss; NaN for each if there are no examples."""
         ...
 
@@ -41,9 +41,9 @@ class Judge(Protocol):
 class ExactJudge:
     """Tells the losses as they are."""
 
-    def losses(self, model: Model, thetas: Sequence[Tensor], validation: Examples) -> Tensor:
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss; NaN for each if there are no examples."""
-        return torch.tensor([model.loss(theta, validation) for theta in thetas], dtype=torch.float64)
+        return torch.tensor([model.loss(theta, examples) for theta in thetas], dtype=torch.float64)
 
 
 @dataclass
@@ -84,16 +84,18 @@ class Client:
         penalty: Penalty | None = None,
         epochs: int | None = None,
         moving: Tensor | None = None,
+        stays: bool = False,
         examples: Examples | None = None,
         purpose: str = "train",
     ) -> Tensor:
         """Train from `start` on the client's training examples, or on others of its own.
 
-        Two trainings with the same purpose see the same batches; `moving` is a mask of the coordinates that may change.
+        Two trainings with the same purpose see the same batches; `moving` is a mask of the coordinates that may
+        change; `stays` promises that nothing that comes of it, not even indirectly, ever leaves the client.
         """
         examples = self.data.train if examples is None else examples
         self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)
-        task = Task(start, examples, self.round, self._rng(purpose), penalty, epochs, moving)
+        task = Task(start, examples, self.round, self._rng(purpose), penalty, epochs, moving, stays)
         return self.trainer.train(self.model, task)
 
     def descent(self, purpose: str = "train") -> Descent:
@@ -103,6 +105,10 @@ class Client:
     def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
         """Judge models on the client's target; NaN for each if it has no validation data."""
         return self.judge.losses(self.model, models, self.data.validation)
+
+    def training_losses(self, models: Sequence[Tensor], examples: Examples | None = None) -> Tensor:
+        """Judge models on the client's training examples, or on some of them."""
+        return self.judge.losses(self.model, models, self.data.train if examples is None else examples)
 
     def random(self, purpose: str) -> torch.Generator:
         """Return a generator for an algorithm's own draws on this client in this round."""

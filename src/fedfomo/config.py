@@ -11,9 +11,13 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, require, unknown
+from fedfomo.privacy.config import Privacy
 from fedfomo.training import Sgd
 
 C = TypeVar("C")
+
+# Parts that share no flat set of names with the others: "--privacy.noise" on a command line, [privacy] in a file.
+TABLES = {Privacy}
 
 # Where training as the paper does on CIFAR does not fit: its own rate for MNIST, and smaller batches for digits,
 # of which a client has a few dozen.
@@ -32,6 +36,7 @@ class Setting:
     """Architecture; auto takes an MLP for small images and the paper's CNN for larger ones."""
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
     training: Sgd = field(default_factory=lambda: Sgd(**TRAINING["digits"]))
+    privacy: Privacy = field(default_factory=Privacy)
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0
@@ -115,10 +120,18 @@ def read_toml(path: Path, kind: type[C]) -> C:
 def read_table(path: Path, kind: type) -> dict[str, Any]:
     """Read a configuration file's values as they stand."""
     content = load_toml(path)
-    for key in content:
-        if key not in _keys(kind):
-            raise unknown("key", key, _keys(kind), f"in {path}")
+    _refuse_unknown(content, _keys(kind), f"in {path}")
+    for name, part in _tables(kind).items():
+        table = content.get(name, {})
+        require(isinstance(table, dict), f"'{name}' in {path} must be a table: [{name}]")
+        _refuse_unknown(table, _keys(part), f"in [{name}] of {path}")
     return content
+
+
+def _refuse_unknown(table: dict[str, Any], keys: set[str], where: str) -> None:
+    for key in table:
+        if key not in keys:
+            raise unknown("key", key, keys, where)
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -149,7 +162,9 @@ def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, hint in hints.items():
-        if dataclasses.is_dataclass(hint):
+        if hint in TABLES:
+            values[name] = _from_table(hint, table.get(name, {}), path)
+        elif dataclasses.is_dataclass(hint):
             values[name] = _from_table(hint, table, path)  # type: ignore[arg-type]
         elif name in table:
             values[name] = _value(hint, table[name], f"'{name}' in {path}")
@@ -158,9 +173,20 @@ def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
 
 def _keys(kind: type) -> set[str]:
     hints = get_type_hints(kind)
-    nested = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
+    nested = [hint for hint in hints.values() if dataclasses.is_dataclass(hint) and hint not in TABLES]
     own = {name for name, hint in hints.items() if hint not in nested}
     return own.union(*(_keys(hint) for hint in nested))  # type: ignore[arg-type]
+
+
+def _tables(kind: type) -> dict[str, type]:
+    """Find the parts, however deep, that are tables of their own."""
+    found: dict[str, type] = {}
+    for name, hint in get_type_hints(kind).items():
+        if hint in TABLES:
+            found[name] = hint
+        elif dataclasses.is_dataclass(hint):
+            found |= _tables(cast(type, hint))
+    return found
 
 
 def _value(hint: Any, value: Any, what: str) -> Any:
@@ -178,8 +204,8 @@ def _value(hint: Any, value: Any, what: str) -> Any:
         return float(value) if hint is float else value
     if hint == Path | None:
         return Path(_value(str, value, what))
-    if hint == int | None:
-        return _value(int, value, what)
+    if hint in (int | None, float | None):
+        return _value(int if hint == int | None else float, value, what)
     if get_origin(hint) is Literal:
         require(value in get_args(hint), f"{what} must be {' or '.join(get_args(hint))}, not {value!r}")
         return value
@@ -192,13 +218,18 @@ def _value(hint: Any, value: Any, what: str) -> Any:
 
 def _to_lines(config: Any) -> list[str]:
     lines: list[str] = []
+    tables: list[str] = []  # a table reaches to the end of a file
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            lines += _to_lines(value)
+        if type(value) in TABLES:
+            tables += ["", f"[{f.name}]", *_to_lines(value)]
+        elif dataclasses.is_dataclass(value):
+            inner = _to_lines(value)
+            cut = inner.index("") if "" in inner else len(inner)
+            lines, tables = lines + inner[:cut], tables + inner[cut:]
         elif value is not None:
             lines.append(f"{f.name} = {_spell(value)}")
-    return lines
+    return lines + tables
 
 
 def _spell(value: Any) -> str:

@@ -31,6 +31,11 @@ class Examples:
         """Return the chosen examples, in the order of the indices."""
         return Examples(self.inputs[indices], self.labels[indices])
 
+    def joined(self, *others: Examples) -> Examples:
+        """Return these examples and others behind them."""
+        parts = (self, *others)
+        return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))
+
     def to(self, device: torch.device) -> Examples:
         """Return the examples on a device; these themselves if they are there."""
         if self.inputs.device == device:

@@ -90,7 +90,10 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     channels_last = works_channels_last(module, data.train.inputs)
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
-    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups)
+    if setting.privacy.is_on:
+        is_alone = setting.scenario.share_fraction == 0
+        require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
+    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     workers = workers if model.device.type == "cpu" else 0
     is_possible = setting.executor == "processes" or model.device.type == "cpu"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,25 @@ EVALUATION_BATCH = 200
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Tell for each example whether the largest output is the label's; outputs that are not numbers are wrong."""
     return ((outputs.argmax(dim=1) == labels) & torch.isfinite(outputs).all(dim=1)).float()
+
+
+def per_example(loss: Loss) -> Loss:
+    """Return a loss as one value per example, where that is known how to do."""
+    if isinstance(loss, nn.Module):
+        separate: Any = copy.copy(loss)
+        if not hasattr(separate, "reduction"):
+            return loss
+        separate.reduction = "none"
+    elif getattr(loss, "__module__", None) == nn.functional.__name__:
+        separate = partial(cast(Any, loss), reduction="none")
+    else:
+        return loss
+
+    def losses(outputs: Tensor, labels: Tensor) -> Tensor:
+        values: Tensor = separate(outputs, labels)
+        return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+    return losses
 
 
 @dataclass(frozen=True)
@@ -96,6 +116,22 @@ class Model:
         self._gradient.zero_()
         self._mean_loss(batch.to(self.device)).backward()
         return self._gradient
+
+    def losses(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
+        """Return one loss per example at the loaded parameters, in training mode, to go back from.
+
+        `through` stands for the network where somebody has wrapped it.
+        """
+        self._set_mode(training=True)
+        return self._example_losses(batch, through)
+
+    @torch.no_grad()
+    def losses_at(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return one loss per example at θ, in evaluation mode."""
+        self.load(theta)
+        self._set_mode(training=False)
+        batches = [batch.to(self.device) for batch in examples.batches(EVALUATION_BATCH)]
+        return torch.cat([self._example_losses(batch).cpu() for batch in batches])
 
     def gradient(self, theta: Tensor, examples: Examples) -> Tensor:
         """Return the gradient of the mean loss at θ with respect to the trainable coordinates."""
@@ -169,14 +205,20 @@ class Model:
             parameter.grad = None
         return alone.to("cpu", memory_format=torch.contiguous_format).eval()  # pyright: ignore[reportCallIssue]
 
+    def _example_losses(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
+        losses = per_example(self.criterion)(self._outputs(batch, through), batch.labels)
+        is_per_example = losses.numel() == len(batch)
+        require(is_per_example, "the loss gives a mean of examples: give one that returns one value per example")
+        return losses.view(len(batch))
+
     def _mean_loss(self, batch: Examples) -> Tensor:
         return self.criterion(self._outputs(batch), batch.labels).mean()
 
-    def _outputs(self, batch: Examples) -> Tensor:
+    def _outputs(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
         inputs = batch.inputs
         if self.layout.channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return self.architecture(inputs)
+        return (through or self.architecture)(inputs)
 
     def _set_mode(self, training: bool) -> None:
         # Walking through all layers takes longer than a step of a small network: only when it changes something.

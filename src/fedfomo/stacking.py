@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType]
 
 from fedfomo.examples import Examples
-from fedfomo.model import Loss, Model, Score
+from fedfomo.model import Loss, Model, Score, per_example
 from fedfomo.randomness import seed_for_layers
 from fedfomo.training import Sgd, Task
 
@@ -58,12 +57,13 @@ class Stack:
         theta = model.read()
         try:
             outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
-            losses = loss(outputs, few.labels)
+            losses, mean = loss(outputs, few.labels), model.criterion(outputs, few.labels).mean()
             alone = torch.cat([model.outputs(theta, few.take(torch.tensor([n]))) for n in range(len(few))])
         except RuntimeError:  # vmap's word for what it cannot do
             return None
         is_same = outputs.shape == alone.shape and torch.allclose(outputs, alone, rtol=1e-4, atol=1e-5)
-        return stack if is_same and losses.shape == (len(few),) else None
+        is_mean = losses.shape == (len(few),) and torch.allclose(losses.mean(), mean, rtol=1e-4)
+        return stack if is_same and is_mean else None
 
     def train(self, sgd: Sgd, tasks: Sequence[Task]) -> list[Tensor]:
         """Do what `sgd.train` does to each task, for all of them at once."""
@@ -168,11 +168,6 @@ _PLAIN = {nn.Linear, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, n
 
 def _flattens_all(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1)
-
-
-def per_example(loss: Loss) -> Loss:
-    """Return a loss as one value per example, where that is known how to do."""
-    return partial(nn.functional.cross_entropy, reduction="none") if loss is nn.functional.cross_entropy else loss
 
 
 def _plan(sgd: Sgd, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:

@@ -51,6 +51,7 @@ class Task:
     penalty: Penalty | None = None
     epochs: int | None = None  # None: as many as the trainer's
     moving: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
+    stays: bool = False  # nothing that comes of it, not even indirectly, ever leaves the client
 
     def constrain(self, gradient: Tensor, theta: Tensor) -> None:
         """Add the penalty's gradient, and stop the coordinates that may not move; penalties live in main memory."""
@@ -139,16 +140,21 @@ class Sgd:
 
     def train(self, model: Model, task: Task) -> Tensor:
         """Run the epochs from the start; with no examples, return it unchanged."""
-        from fedfomo.randomness import layers_draw_from
+        return descend(self, self, model, task)
 
-        step = self.learning_rate_in(task.round)
-        theta = model.load(task.start)
-        velocity: Tensor | None = None
-        with layers_draw_from(task.rng):
-            for batch in self.batches(task.examples, task.epochs or self.epochs, task.rng):
-                gradient = self.gradient(model, batch)
-                task.constrain(gradient, theta)
-                if self.momentum:
-                    velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
-                theta.sub_(gradient if velocity is None else velocity, alpha=step)
-        return model.read()
+
+def descend(sgd: Sgd, trainer: LocalTrainer, model: Model, task: Task) -> Tensor:
+    """Take the steps of SGD along a trainer's gradients, on its batches."""
+    from fedfomo.randomness import layers_draw_from
+
+    step = sgd.learning_rate_in(task.round)
+    theta = model.load(task.start)
+    velocity: Tensor | None = None
+    with layers_draw_from(task.rng):
+        for batch in trainer.batches(task.examples, task.epochs or sgd.epochs, task.rng):
+            gradient = trainer.gradient(model, batch)
+            task.constrain(gradient, theta)
+            if sgd.momentum:
+                velocity = gradient.clone() if velocity is None else velocity.mul_(sgd.momentum).add_(gradient)
+            theta.sub_(gradient if velocity is None else velocity, alpha=step)
+    return model.read()

@@ -1,16 +1,16 @@
 """Training alone on training and validation data, worked by hand."""
 
 from fedfomo.algorithms.local import Local
-from fedfomo.algorithms.local_all import LocalAll, union
+from fedfomo.algorithms.local_all import LocalAll
 from fedfomo.simulation.run import Plan, simulate
 from worlds import client_of, digest, points_problem, scalar_problem, targets
 
 
 def test_a_union_has_all_examples_in_order() -> None:
-    joined = union(targets(1, 2), targets(), targets(3))
+    joined = targets(1, 2).joined(targets(), targets(3))
     assert joined.labels.tolist() == [1.0, 2.0, 3.0]
     assert joined.inputs.shape == (3, 1)
-    assert union(targets(5)).labels.tolist() == [5.0]
+    assert targets(5).joined().labels.tolist() == [5.0]
 
 
 def test_both_sets_are_trained_on() -> None:

@@ -109,7 +109,8 @@ class FedAla:
                 model = _with(received, is_blended, blend(own, others, weights))
                 gradient = descent.gradient(model, batch)[is_blended[: client.num_trainable]]
                 weights = next_weights(weights, gradient, others - own, self.rate)
-            losses.append(client.model.loss(_with(received, is_blended, blend(own, others, weights)), chosen))
+            blended = _with(received, is_blended, blend(own, others, weights))
+            losses += client.training_losses([blended], chosen).tolist()
             if len(losses) > NUM_LOSSES and torch.tensor(losses[-NUM_LOSSES:]).std(correction=0) < STILL:
                 break
         return weights

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fedfomo.algorithms import fedavg
 from fedfomo.algorithms.fedavg import average_uploads
-from fedfomo.algorithms.local_all import union
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
 from fedfomo.examples import Examples
@@ -82,7 +81,7 @@ def own_and_pool(own: Examples, pool: Mapping[int, Share], num_outputs: int) -> 
     """Return a client's own examples and those shares, in the order of ids, that look like them."""
     kind = _kind(own.inputs), _kind(own.labels)
     alike = [share for _, share in sorted(pool.items()) if (_kind(share.inputs), _kind(share.labels)) == kind]
-    return union(own, *(Examples(s.inputs, s.labels) for s in alike if _is_within(s.labels, num_outputs)))
+    return own.joined(*(Examples(s.inputs, s.labels) for s in alike if _is_within(s.labels, num_outputs)))
 
 
 @dataclass(frozen=True)

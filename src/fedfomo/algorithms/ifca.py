@@ -31,7 +31,7 @@ def best_model(losses: Tensor, rng: torch.Generator) -> int:
 
 def training_losses(client: Client, models: Sequence[Tensor]) -> Tensor:
     """Return F_i(θ_j): each model's mean loss on the client's training data; NaN for each if there are none."""
-    return client.judge.losses(client.model, models, client.data.train)
+    return client.training_losses(models)
 
 
 @dataclass(frozen=True)

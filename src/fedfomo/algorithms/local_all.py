@@ -14,13 +14,7 @@ import torch
 
 from fedfomo.algorithms.local import Memory
 from fedfomo.client import Client, ClientId, Start
-from fedfomo.examples import Examples
 from fedfomo.federation import Personalised, Trained
-
-
-def union(*parts: Examples) -> Examples:
-    """Return the examples of all parts, in order."""
-    return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -49,5 +43,5 @@ class LocalAll:
 
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
         """Go on training the own model on both sets."""
-        own = client.train(memory.own, examples=union(client.data.train, client.data.validation))
+        own = client.train(memory.own, examples=client.data.train.joined(client.data.validation))
         return Trained(None, Memory(own), own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,13 @@ class Checkpoint:
     gradients: int
     log_bytes: int  # how much of the log belongs to the rounds done
     checksums: Mapping[str, str]
+    models: Mapping[int, References] = field(default_factory=dict[int, References])  # of clients under privacy
+    bills: Mapping[int, list[list[Any]]] = field(default_factory=dict[int, list[list[Any]]])  # what these have paid
 
     def files(self) -> set[str]:
         """Name every tensor file that the checkpoint refers to."""
-        return files_in(self.state).union(*(files_in(references) for references in self.memories.values()))
+        kept = (*self.memories.values(), *self.models.values())
+        return files_in(self.state).union(*(files_in(references) for references in kept))
 
     def with_checksums(self, checksums: Mapping[str, str]) -> Checkpoint:
         """Return the same checkpoint with the checksum of every file that it refers to."""
@@ -108,8 +111,8 @@ class Checkpoints:
             if outer["checksum"] != _checksum(outer["checkpoint"].encode()):
                 return None
             inner: dict[str, Any] = json.loads(outer["checkpoint"])
-            inner["memories"] = {int(client): references for client, references in inner["memories"].items()}
-            inner["refusals"] = {int(client): number for client, number in inner["refusals"].items()}
+            for name in ("memories", "models", "bills", "refusals"):
+                inner[name] = {int(client): content for client, content in inner[name].items()}
             scores = inner["scores_after_training"]
             inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
             return Checkpoint(**inner)

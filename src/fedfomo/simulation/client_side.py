@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,14 @@ from torch import Tensor
 
 from fedfomo import wire
 from fedfomo.client import Client, ClientId, Start
+from fedfomo.errors import InputError
 from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.model import Model, Score
+from fedfomo.privacy.accounting import from_rows, to_rows
+from fedfomo.privacy.config import Privacy
+from fedfomo.privacy.guard import Guard
+from fedfomo.privacy.sealed import BudgetError, sealed
 from fedfomo.simulation.hands import Hands, OneByOne, Seconds, Together
 from fedfomo.simulation.tensors import References, TensorFiles
 from fedfomo.stacking import Stack
@@ -29,6 +34,8 @@ class Part:
     memory: References | None  # None: the client has none yet
     trains: bool  # False: personalise only
     is_scored: bool  # on the client's test examples
+    bill: list[list[Any]]  # what the client has paid for looks at its private records so far
+    model: References | None  # what a client without budget is left with; None: it has none yet
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class Outcome:
     score_after_update: Score | None
     score_after_training: Score | None
     gradients: int  # examples × passes that were differentiated
+    bill: list[list[Any]]  # what the client paid in this order
+    is_spent: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,15 @@ class Problem:
     seed: int
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
     targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
+    privacy: Privacy = field(default_factory=Privacy)
+
+    def guard(self, rounds: int) -> Guard | None:
+        """Return what stands before the clients' records in a run of so many rounds; None: nothing."""
+        if not self.privacy.is_on:
+            return None
+        if not isinstance(self.trainer, Sgd):
+            raise InputError("privacy adds noise to Sgd; this trainer would have to add its own")
+        return Guard.of(self.privacy, self.trainer, [len(data.train) for data in self.clients], rounds)
 
     def start(self, rounds: int) -> Start:
         """Return what server and clients know before the first of so many rounds."""
@@ -100,10 +118,14 @@ class ClientSide:
         self._files = files
         self._round = -1
         self._model = problem.model_of(algorithm)
+        self._initial = self._model.read()
+        self._guard = problem.guard(start.rounds)
         stack = stack_of(problem, self._model) if is_stacked else None
         trainer = problem.trainer
         if stack is not None and isinstance(trainer, Sgd):
             self._hands: Hands = Together(self._model, trainer, stack)
+        elif self._guard is not None and isinstance(trainer, Sgd):
+            self._hands = OneByOne(self._model, self._guard.trainer(trainer), self._guard.judge())
         else:
             self._hands = OneByOne(self._model, trainer)
 
@@ -122,9 +144,21 @@ class ClientSide:
         return Report(outcomes, checksums, hands.seconds)
 
     def _play(self, round: int, part: Part) -> _Played:
-        problem, hands, algorithm = self._problem, self._hands, self._algorithm
-        data = problem.clients[part.client]
-        client = Client(part.client, data, self._start, self._model, hands, round, problem.seed, hands)
+        problem, hands, guard = self._problem, self._hands, self._guard
+        data, seed = problem.clients[part.client], problem.seed
+        if guard is None:
+            client = Client(part.client, data, self._start, self._model, hands, round, seed, hands)
+            return self._play_as(client, part)
+        seed, meter = guard.seed(seed), guard.meter(seed, round, part.client, from_rows(part.bill))
+        client = Client(part.client, sealed(data, meter), self._start, self._model, hands, round, seed, hands)
+        try:
+            played = self._play_as(client, part)
+        except BudgetError:
+            played = self._stand_still(part)
+        return replace(played, bill=to_rows(meter.bill))
+
+    def _play_as(self, client: Client, part: Part) -> _Played:
+        algorithm = self._algorithm
         download = wire.unpack(self._messages.download, self._files.load(part.download))
         personal = algorithm.personalise(client, download, self._memory(part))
         after_update = self._score(part, personal.model)
@@ -132,9 +166,18 @@ class ClientSide:
             results = {"model": personal.model, "memory": personal.memory}
             return _Played(results, after_update, None, client.effort.gradients)
         trained = algorithm.train(client, download, personal.memory)
-        # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself.
+        # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself, and a
+        # client whose budget may end at any time.
         results = {"memory": trained.memory, "upload": trained.upload}
+        if self._guard is not None:
+            results["model"] = trained.model
         return _Played(results, after_update, self._score(part, trained.model), client.effort.gradients)
+
+    def _stand_still(self, part: Part) -> _Played:
+        """Leave a client that cannot pay as it is."""
+        model = self._initial if part.model is None else self._files.load(part.model)[""]
+        score = self._score(part, model)
+        return _Played({"model": model, "memory": self._memory(part)}, score, None, 0, is_spent=True)
 
     def _memory(self, part: Part) -> Any:
         if part.memory is None:
@@ -162,10 +205,12 @@ class ClientSide:
                 client=part.client,
                 model=places.get(f"{part.client}:model", {}),
                 memory=places.get(f"{part.client}:memory", {}),
-                upload=places.get(f"{part.client}:upload", {}) if part.trains else None,
+                upload=places.get(f"{part.client}:upload", {}) if part.trains and not own.is_spent else None,
                 score_after_update=own.score_after_update,
                 score_after_training=own.score_after_training,
                 gradients=own.gradients,
+                bill=own.bill,
+                is_spent=own.is_spent,
             )
             for part, own in zip(order.parts, played, strict=True)
         ]
@@ -179,11 +224,13 @@ class _Played:
     score_after_update: Score | None
     score_after_training: Score | None
     gradients: int
+    bill: list[list[Any]] = field(default_factory=list[list[Any]])
+    is_spent: bool = False
 
 
 def stack_of(problem: Problem, model: Model) -> Stack | None:
     """Return a stack of the clients' models, if that is right and worth while."""
-    if type(problem.trainer) is not Sgd:
+    if type(problem.trainer) is not Sgd or problem.privacy.is_on:
         return None
     examples = max((data.train for data in problem.clients), key=len)
     return Stack.of(model, examples)

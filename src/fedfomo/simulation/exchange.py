@@ -11,6 +11,7 @@ from fedfomo import wire
 from fedfomo.client import ClientId
 from fedfomo.federation import AnyAlgorithm, messages_of
 from fedfomo.model import Score
+from fedfomo.privacy.accounting import added, from_rows, to_rows
 from fedfomo.simulation.client_side import Order, Outcome, Part, Problem, contributes
 from fedfomo.simulation.crew import Crew
 from fedfomo.simulation.hands import Seconds
@@ -30,7 +31,10 @@ class SimulatedExchange:
         client_done: Callable[[int, ClientId], None] | None,
     ) -> None:
         self.memories: Mapping[ClientId, References] = {}
+        self.models: Mapping[ClientId, References] = {}  # what clients are left with when their budget is spent
+        self.bills: Mapping[ClientId, list[list[Any]]] = {}  # what clients have paid for looks at private records
         self.scored: Collection[ClientId] = ()  # on their test examples
+        self.attempts = 1  # how often the next call's looks are paid for
         self.seconds = Seconds()
         self._outcomes: dict[ClientId, Outcome] = {}  # of the last call
         self._client_done = client_done
@@ -66,6 +70,10 @@ class SimulatedExchange:
         after_training = {client: o.score_after_training for client, o in outcomes if o.score_after_training}
         return after_update, after_training
 
+    def spent(self) -> list[ClientId]:
+        """Return the clients whose budget did not suffice for the last call."""
+        return sorted(client for client, outcome in self._outcomes.items() if outcome.is_spent)
+
     def gradients(self) -> int:
         """Return how many examples were differentiated in the last call, each as often as it was."""
         return sum(outcome.gradients for outcome in self._outcomes.values())
@@ -81,6 +89,12 @@ class SimulatedExchange:
                     self._client_done(round, outcome.client)
                 yield outcome
         self.memories = {**self.memories, **{client: outcome.memory for client, outcome in self._outcomes.items()}}
+        self.models = {**self.models, **{client: o.model for client, o in self._outcomes.items() if o.model}}
+        paid = {client: outcome.bill for client, outcome in self._outcomes.items() if outcome.bill}
+        self.bills = {**self.bills, **{client: self._with(client, bill) for client, bill in paid.items()}}
+
+    def _with(self, client: ClientId, bill: list[list[Any]]) -> list[list[Any]]:
+        return to_rows(added(from_rows(self.bills.get(client, [])), from_rows(bill), self.attempts))
 
     def _orders(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[Order]:
         flat = {
@@ -104,6 +118,8 @@ class SimulatedExchange:
                 memory=self.memories.get(client),
                 trains=trains and len(clients[client].train) > 0,
                 is_scored=client in scored,
+                bill=self.bills.get(client, []),
+                model=self.models.get(client),
             )
             for client in order
         ]

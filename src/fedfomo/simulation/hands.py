@@ -18,6 +18,7 @@ import torch
 from greenlet import GreenletExit, greenlet
 from torch import Tensor
 
+from fedfomo.client import Judge
 from fedfomo.examples import Examples
 from fedfomo.model import Model, Score
 from fedfomo.stacking import Stack
@@ -51,8 +52,9 @@ class Seconds:
 class Hands(ABC):
     """A trainer and a judge for clients, and whatever else needs the network."""
 
-    def __init__(self, model: Model, trainer: LocalTrainer) -> None:
+    def __init__(self, model: Model, trainer: LocalTrainer, judge: Judge | None = None) -> None:
         self.seconds = Seconds()
+        self._judge = judge  # None: losses are told as they are
         self._model = model
         self._trainer = trainer
 
@@ -74,9 +76,12 @@ class Hands(ABC):
         with self.seconds.counted("training"):
             return self._trainer.gradient(model, batch)
 
-    def losses(self, model: Model, thetas: Sequence[Tensor], validation: Examples) -> Tensor:
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss."""
-        scores = self.scores([(theta, validation) for theta in thetas])
+        if self._judge is not None:
+            with self.seconds.counted("scoring"):
+                return self._judge.losses(model, thetas, examples)
+        scores = self.scores([(theta, examples) for theta in thetas])
         return torch.tensor([score.loss for score in scores], dtype=torch.float64)
 
     @abstractmethod

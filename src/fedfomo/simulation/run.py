@@ -31,6 +31,7 @@ from fedfomo.federation import (
     traffic_of,
 )
 from fedfomo.model import Score
+from fedfomo.privacy.accounting import Spent, from_rows
 from fedfomo.simulation.checkpoint import Checkpoint
 from fedfomo.simulation.client_side import ClientSide, Problem, stack_of
 from fedfomo.simulation.crew import Crew, hire
@@ -115,6 +116,7 @@ class RunResult:
     refusals: Mapping[ClientId, int]  # how many uploads of each client were refused
     gradients: int  # how many examples were differentiated, each as often as it was
     seconds: Seconds  # where the time of this process and its workers went
+    spent: Mapping[ClientId, Spent] | None  # what privacy was left, where there was any
 
 
 def simulate(
@@ -127,6 +129,9 @@ def simulate(
     """Play all rounds, or those that a checkpoint leaves to play, and one more federated update at the end."""
     with _tensor_files(home) as files, one_torch_thread():
         start = problem.start(plan.rounds)
+        guard = problem.guard(plan.rounds)
+        if guard is not None:
+            guard.check(problem.model_of(algorithm), problem.clients)
         is_stacked = plan.stack and stack_of(problem, problem.model_of(algorithm)) is not None
         client_side = partial(ClientSide, problem, start, algorithm, is_stacked=is_stacked)
         if plan.executor == "ray":
@@ -169,6 +174,7 @@ class _Run:
         self._home = home
         self._watcher = watcher
         self._files = files
+        self._guard = problem.guard(plan.rounds)
         self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
         self._last_round = {client: t for t in range(plan.rounds) for client in self._cohort(t)}
@@ -184,13 +190,15 @@ class _Run:
     def play_round(self, before: Checkpoint) -> Checkpoint:
         round, plan = before.rounds_done, self._plan  # noqa: A001
         cohort = self._cohort(round)
-        self._exchange.memories = before.memories
+        self._hand_over(before)
         is_scored = (round + 1) % plan.evaluate_every == 0
         self._exchange.scored = [client for client in cohort if is_scored or self._last_round[client] == round]
         played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
         after_update, after_training = self._exchange.scores()
         log_bytes = self._log(round, cohort, played, after_update, after_training)
         after = Checkpoint(
+            models=self._exchange.models if self._guard else {},
+            bills=self._exchange.bills,
             configuration=before.configuration,
             rounds_done=round + 1,
             state=self._files.save(f"round-{round:05d}-server.safetensors", wire.pack(played.state)),
@@ -215,7 +223,7 @@ class _Run:
         state, round = self._state(last), last.rounds_done  # noqa: A001
         everyone = range(self._federation.num_clients)
         downloads = dispatch_all(self._federation, state, round, everyone)
-        self._exchange.memories = last.memories
+        self._hand_over(last)
         self._exchange.scored = everyone
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
@@ -232,7 +240,20 @@ class _Run:
             refusals=last.refusals,
             gradients=last.gradients + self._exchange.gradients(),
             seconds=self._exchange.seconds,
+            spent={client: self._spent(client) for client in everyone} if self._guard else None,
         )
+
+    def _hand_over(self, checkpoint: Checkpoint) -> None:
+        """Give clients back what they had between rounds; a round that may have been played before is paid again."""
+        self._exchange.memories = checkpoint.memories
+        self._exchange.models = checkpoint.models
+        self._exchange.bills = checkpoint.bills
+        if self._guard and self._guard.privacy.mode == "deployment" and self._home:
+            self._exchange.attempts = self._home.attempts(checkpoint.rounds_done)
+
+    def _spent(self, client: ClientId) -> Spent:
+        assert self._guard is not None  # noqa: S101 - narrows the type
+        return self._guard.spent(from_rows(self._exchange.bills.get(client, [])))
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation
@@ -252,6 +273,10 @@ class _Run:
         if self._home is None:
             return 0
         state = played.state
+        privacy: dict[str, Any] = {}
+        if self._guard is not None:
+            epsilons = {client: asdict(self._spent(client)) for client in cohort}
+            privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
         if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
             name = f"affinity/after-round-{round + 1:05d}.safetensors"
             self._home.write_tensors(name, {"affinity": state.affinity.dense()})
@@ -264,6 +289,7 @@ class _Run:
                 "traffic": asdict(played.traffic),
                 "refused": played.refused,
                 "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
+                **privacy,
             }
         )
 

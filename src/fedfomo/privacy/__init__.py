@@ -1,0 +1,1 @@
+"""Differential privacy: noisy training, noisy judgement, and the bill for both."""

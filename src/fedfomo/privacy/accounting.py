@@ -1,0 +1,121 @@
+"""The bill: which noisy looks were taken at whose records, and what they add up to.
+
+Looks at training records and looks at validation records are added up apart: no record is both, so the guarantee for
+either kind is its own sum, and the headline is the larger one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from opacus.accountants import PRVAccountant
+from opacus.accountants.analysis import rdp as renyi
+
+from fedfomo.errors import InputError
+
+Records = Literal["training", "validation"]
+
+# Opacus' own orders end at 63, where large noise is far from its best.
+ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64), *(2**power for power in range(6, 15)))
+
+
+@dataclass(frozen=True)
+class Look:
+    """One kind of noisy look at records."""
+
+    records: Records
+    noise: float  # standard deviation, in units of what one record can change
+    chance: float  # of any one record to be looked at
+
+
+Bill = Mapping[Look, int]
+"""How often each kind of look was taken."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a client has spent; infinite where there is no guarantee."""
+
+    training: float
+    validation: float
+
+    @property
+    def headline(self) -> float:
+        """The guarantee that holds for every record of the client."""
+        return max(self.training, self.validation)
+
+
+def added(bill: Bill, more: Bill, times: int = 1) -> dict[Look, int]:
+    """Return one bill on top of another."""
+    return {look: bill.get(look, 0) + times * more.get(look, 0) for look in {**bill, **more}}
+
+
+def epsilon_of(bill: Bill, records: Records, delta: float, accountant: str = "rdp") -> float:
+    """Return ε of one kind of record at δ, for all looks together."""
+    looks = tuple(
+        (look.noise, look.chance, times) for look, times in bill.items() if look.records == records and times > 0
+    )
+    if not looks:
+        return 0.0
+    if any(noise == 0 for noise, _, _ in looks):
+        return math.inf
+    return _ACCOUNTANTS[accountant](tuple(sorted(looks)), delta)
+
+
+def spent(bill: Bill, delta: float, accountant: str = "rdp") -> Spent:
+    """Return ε of both kinds of record."""
+    return Spent(epsilon_of(bill, "training", delta, accountant), epsilon_of(bill, "validation", delta, accountant))
+
+
+def smallest_noise(epsilon: Callable[[float], float], target: float) -> float:
+    """Return the noise, to a thousandth, at which a falling ε meets its target; never one that misses it."""
+    high = 1.0
+    while epsilon(high) > target:
+        high *= 2
+        if high > 1e6:
+            raise InputError(f"no noise reaches privacy.epsilon {target}: allow more, or train for fewer rounds")
+    low = 0.0
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon(middle) > target else (low, middle)
+    return high
+
+
+def to_rows(bill: Bill) -> list[list[Any]]:
+    """Spell a bill out in plain values."""
+    return sorted([look.records, look.noise, look.chance, times] for look, times in bill.items())
+
+
+def from_rows(rows: list[list[Any]]) -> dict[Look, int]:
+    """Read a bill."""
+    return {Look(records, noise, chance): times for records, noise, chance, times in rows}
+
+
+@cache
+def _rdp(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    total = np.sum([_renyi_of_one(noise, chance) * times for noise, chance, times in looks], axis=0)
+    # As in Opacus' conversion (Balle et al., 2020), but for its warning when the best order is the last.
+    orders = np.asarray(ORDERS, dtype=np.float64)
+    epsilons = total - (math.log(delta) + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+    return max(0.0, float(np.nanmin(epsilons)))
+
+
+@cache
+def _renyi_of_one(noise: float, chance: float) -> Any:
+    orders = list(ORDERS)
+    return np.asarray(renyi.compute_rdp(q=chance, noise_multiplier=noise, steps=1, orders=orders), dtype=np.float64)
+
+
+@cache
+def _prv(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    accountant = PRVAccountant()
+    accountant.history = list(looks)
+    return float(accountant.get_epsilon(delta))
+
+
+_ACCOUNTANTS: dict[str, Callable[[tuple[tuple[float, float, int], ...], float], float]] = {"rdp": _rdp, "prv": _prv}

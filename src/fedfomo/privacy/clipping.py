@@ -1,0 +1,126 @@
+"""Sums of gradients to which no example contributes more than its due, through Opacus.
+
+Of Opacus' ways to find the gradients of single examples, two are used. Expanded weights take 1.6 times a plain step
+of the paper's CNN, hooks 2.0, ghost clipping 2.1, functorch 2.7; but expanded weights know only the common layers,
+so functorch is there for all others. Hooks and ghost clipping are out: they misread convolutions whose channels come
+last, and say nothing. So whatever is used is first compared with gradients that are computed one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from opacus.grad_sample import GradSampleModule
+from opacus.grad_sample.gsm_exp_weights import GradSampleModuleExpandedWeights
+from torch import Tensor, nn
+
+from fedfomo.errors import InputError
+from fedfomo.examples import Examples
+from fedfomo.model import Model
+
+# What is left of a comparison between two orders of summation, relative to the longest gradient.
+TOLERANCE = 1e-4
+
+_Gradients = dict[str, Tensor]
+"""From a parameter's name to the gradients of single examples, one row each."""
+
+
+def clipped_sum(model: Model, examples: Examples, clip: float) -> Tensor:
+    """Return Σ_x g_x · min(1, C / ‖g_x‖) at the loaded parameters, g_x being the gradient of x's own loss."""
+    total = torch.zeros(model.layout.num_trainable, device=model.device)
+    if len(examples) == 0:
+        return total
+    rows = {name: rows.flatten(1) for name, rows in _gradients(model, examples.to(model.device)).items()}
+    norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in rows.values()])
+    factors = clip_factors(torch.linalg.vector_norm(norms, dim=0), clip)
+    views = model.layout.trainable_views(total)
+    for name, part in rows.items():
+        views[name].copy_((factors @ part).view(views[name].shape))
+    return total
+
+
+def clip_factors(norms: Tensor, clip: float) -> Tensor:
+    """Return min(1, C / ‖g‖); 0 for a gradient that is not finite, which no factor could shorten."""
+    return torch.where(torch.isfinite(norms), (clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
+
+
+def refuse_unfit(model: Model, examples: Examples) -> None:
+    """Refuse, in words, a network or loss whose gradients cannot be told apart by example."""
+    for name, layer in model.architecture.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
+            raise InputError(
+                f"layer '{name}' is a {type(layer).__name__}, which mixes the examples of a batch: no noise makes that"
+                " private; use nn.GroupNorm in its place"
+            )
+    _mode_of(model, examples)
+
+
+_modes: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+
+
+def _gradients(model: Model, examples: Examples) -> _Gradients:
+    return _by(_mode_of(model, examples), model, examples)
+
+
+def _mode_of(model: Model, examples: Examples) -> str:
+    """Find, once, a way to tell examples apart that agrees with looking at them one by one."""
+    if model not in _modes:
+        few = next(examples.batches(3)).to(model.device)
+        theta = model.read()
+        dropouts = [layer for layer in model.architecture.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]  # pyright: ignore[reportPrivateUsage]
+        model.architecture.train()
+        for layer in dropouts:  # they draw anew for every pass, which would hide any other difference
+            layer.eval()
+        try:
+            _modes[model] = _agreeing_mode(model, few)
+            if not torch.equal(model.read(), theta):
+                raise InputError("the network keeps statistics of its inputs in buffers: no noise makes that private")
+        finally:
+            for layer in dropouts:
+                layer.train()
+            model.load(theta)
+    return _modes[model]
+
+
+def _agreeing_mode(model: Model, few: Examples) -> str:
+    one_by_one = [model.backward(few.take(torch.tensor([n]))).clone() for n in range(len(few))]
+    failures: list[str] = []
+    for mode in ("expanded weights", "functorch"):
+        try:
+            rows = _by(mode, model, few)
+        except Exception as error:  # whatever a library says about layers that it does not know
+            failures.append(f"{mode}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            continue
+        views = [model.layout.trainable_views(gradient) for gradient in one_by_one]
+        scale = max(float(gradient.abs().max()) for gradient in one_by_one) or 1.0
+        gaps = [
+            float((part[n] - view[name]).abs().max()) for n, view in enumerate(views) for name, part in rows.items()
+        ]
+        if len(rows) == len(views[0]) and max(gaps) <= TOLERANCE * scale:
+            return mode
+        failures.append(f"{mode}: an example's gradient depends on the examples beside it")
+    raise InputError(f"gradients of single examples cannot be had from this network ({'; '.join(failures)})")
+
+
+def _by(mode: str, model: Model, examples: Examples) -> _Gradients:
+    architecture = model.architecture
+    module: Any = (
+        GradSampleModuleExpandedWeights(architecture, loss_reduction="sum")
+        if mode == "expanded weights"
+        else GradSampleModule(architecture, loss_reduction="sum", force_functorch=True)
+    )
+    try:
+        with torch.enable_grad():
+            model.losses(examples, through=module).sum().backward()
+        found = {
+            name: getattr(p, "grad_sample", None) for name, p in architecture.named_parameters() if p.requires_grad
+        }
+        return {name: cast(Tensor, rows) for name, rows in found.items() if rows is not None}
+    finally:
+        module.remove_hooks()
+        for parameter in architecture.parameters():
+            for left_behind in ("grad_sample", "_forward_counter", "_current_grad_sample"):
+                if hasattr(parameter, left_behind):
+                    delattr(parameter, left_behind)
