@@ -27,6 +27,7 @@ from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
 from fedfomo.model import Model, Score, works_channels_last
 from fedfomo.networks import NETWORKS
+from fedfomo.privacy.accounting import Spent
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome, to_json
@@ -61,6 +62,7 @@ class RunRecord:
     taken: list[list[float]] | None  # who has learnt from whom
     refusals: Mapping[int, int]  # how many uploads of each client were refused
     gradients: int  # how many examples were differentiated, each as often as it was
+    spent: Mapping[int, Spent] | None  # ε of each client's records at the end; None: the run was not private
     groups: list[int] | None  # the distribution that each client draws its training data from
     groups_found: list[int] | None  # by clustering the affinity matrix
     group_agreement: float | None  # adjusted Rand index between the two
@@ -168,6 +170,8 @@ def read_record(folder: Path) -> RunRecord:
         content[point] = {int(client): _score(score) for client, score in content[point].items()}
     content["traffic"] = Traffic(**content["traffic"])
     content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
+    if content["spent"] is not None:
+        content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
     return RunRecord(**content)
 
 
@@ -196,6 +200,10 @@ def _score(content: dict[str, Any]) -> Score:
     return Score(loss, accuracy, content["num_examples"])
 
 
+def _spent(content: dict[str, float | None]) -> Spent:
+    return Spent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
+
+
 def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:
     groups, targets = prepared.scenario.partition.groups, prepared.scenario.partition.targets
     found = None
@@ -215,6 +223,7 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
         taken=_rows(result.taken),
         refusals=result.refusals,
         gradients=result.gradients,
+        spent=result.spent,
         groups=None if groups is None else list(groups),
         groups_found=found,
         group_agreement=None if groups is None or found is None else agreement(groups, found),
@@ -227,7 +236,7 @@ def _rows(table: SparseTable | None) -> list[list[float]] | None:
 
 
 def _environment(prepared: Prepared) -> dict[str, Any]:
-    libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors")
+    libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
     scenario = prepared.scenario
     return {
         "python": platform.python_version(),

@@ -97,6 +97,8 @@ class PrivateMixture:
 
     blends: Literal["probabilities", "outputs"] = "probabilities"
     """What the gate mixes: probabilities of classes, or outputs as they are, for regression."""
+    shared_learns_from: Literal["mixture", "itself"] = "mixture"
+    """The loss that trains the shared expert: the whole mixture's, as in the paper, or that of its own answers."""
     gate_waits: int = 0
     """Rounds before the gate learns; a noisy shared expert would lose its say at once."""
 
@@ -133,10 +135,25 @@ class PrivateMixture:
         return Personalised(theta, memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train experts and gate together; the shared expert is what leaves."""
+        """Train experts and gate, together or the shared expert first; it is what leaves."""
         places = Places.of(client.model.layout)
         moving = torch.ones(client.num_trainable, dtype=torch.bool)
         moving[places.gate] = client.round >= self.gate_waits
-        trained = client.train(places.joined(download.model, memory), moving=moving)
+        theta = places.joined(download.model, memory)
+        if self.shared_learns_from == "mixture":
+            trained = client.train(theta, moving=moving)
+        else:
+            shared = self._train_shared(client, theta, places)
+            moving[places.shared] = False
+            theta[places.shared] = shared
+            trained = client.train(theta, moving=moving, stays=True, purpose="train what stays")
         upload = Upload(trained[places.shared], len(client.data.train))
         return Trained(upload, Memory(trained[places.private], trained[places.gate]), trained)
+
+    def _train_shared(self, client: Client, theta: Tensor, places: Places) -> Tensor:
+        """Train the shared expert as if it were alone: what stays on the client has no part in what leaves."""
+        alone = torch.zeros_like(theta)
+        alone[places.shared], alone[places.gate[-1]] = theta[places.shared], CERTAIN
+        moving = torch.zeros(client.num_trainable, dtype=torch.bool)
+        moving[places.shared] = True
+        return client.train(alone, moving=moving)[places.shared]

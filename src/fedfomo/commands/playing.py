@@ -8,6 +8,7 @@ from pathlib import Path
 from fedfomo.algorithms import make_algorithm
 from fedfomo.commands.terminal import console, fail, warn
 from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, write_toml
+from fedfomo.display.privacy import epsilon_table, privacy_sentences
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, runs_of, start_run
@@ -30,7 +31,13 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
     """Play what is left of a run."""
     prepared = prepared or prepare(config.setting, config.seed)
     _introduce(config.setting, prepared, first=True)
-    _show_table([_play(folder, folder, config, prepared)])
+    record = _play(folder, folder, config, prepared)
+    _show_table([record])
+    if record.spent is not None:
+        privacy = config.setting.privacy
+        console.print(epsilon_table(folder / "rounds.jsonl", privacy.delta))
+        for sentence in privacy_sentences(dict(record.spent), privacy):
+            console.print(sentence, soft_wrap=True)
     console.print(f"everything about this run is in {folder}", soft_wrap=True)
 
 

@@ -2,19 +2,20 @@
 
 Looks at training records and looks at validation records are added up apart: no record is both, so the guarantee for
 either kind is its own sum, and the headline is the larger one.
+
+Opacus takes as long to import as torch, so only a bill that is added up imports it.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from opacus.accountants import PRVAccountant
-from opacus.accountants.analysis import rdp as renyi
 
 from fedfomo.errors import InputError
 
@@ -107,15 +108,22 @@ def _rdp(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
 
 @cache
 def _renyi_of_one(noise: float, chance: float) -> Any:
+    from opacus.accountants.analysis import rdp as renyi
+
     orders = list(ORDERS)
     return np.asarray(renyi.compute_rdp(q=chance, noise_multiplier=noise, steps=1, orders=orders), dtype=np.float64)
 
 
 @cache
 def _prv(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    from opacus.accountants import PRVAccountant
+
     accountant = PRVAccountant()
     accountant.history = list(looks)
-    return float(accountant.get_epsilon(delta))
+    with np.errstate(divide="ignore"), warnings.catch_warnings():
+        # At a chance of 1 it takes the logarithm of 0, rightly; and its first guess at a range may be a wide one.
+        warnings.filterwarnings("ignore", "Optimal order is the largest alpha")
+        return float(accountant.get_epsilon(delta))
 
 
 _ACCOUNTANTS: dict[str, Callable[[tuple[tuple[float, float, int], ...], float], float]] = {"rdp": _rdp, "prv": _prv}

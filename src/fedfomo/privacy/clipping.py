@@ -8,6 +8,7 @@ last, and say nothing. So whatever is used is first compared with gradients that
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -112,7 +113,9 @@ def _by(mode: str, model: Model, examples: Examples) -> _Gradients:
         else GradSampleModule(architecture, loss_reduction="sum", force_functorch=True)
     )
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), warnings.catch_warnings():
+            # Inputs need no gradient, which torch thinks worth a warning for every layer that Opacus listens to.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
             model.losses(examples, through=module).sum().backward()
         found = {
             name: getattr(p, "grad_sample", None) for name, p in architecture.named_parameters() if p.requires_grad

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -17,12 +17,14 @@ from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.model import Model, Score
 from fedfomo.privacy.accounting import from_rows, to_rows
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.guard import Guard
 from fedfomo.privacy.sealed import BudgetError, sealed
 from fedfomo.simulation.hands import Hands, OneByOne, Seconds, Together
 from fedfomo.simulation.tensors import References, TensorFiles
 from fedfomo.stacking import Stack
 from fedfomo.training import LocalTrainer, Sgd
+
+if TYPE_CHECKING:
+    from fedfomo.privacy.guard import Guard
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Problem:
         """Return what stands before the clients' records in a run of so many rounds; None: nothing."""
         if not self.privacy.is_on:
             return None
+        from fedfomo.privacy.guard import Guard  # takes as long to import as torch, which few runs need
+
         if not isinstance(self.trainer, Sgd):
             raise InputError("privacy adds noise to Sgd; this trainer would have to add its own")
         return Guard.of(self.privacy, self.trainer, [len(data.train) for data in self.clients], rounds)

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import torch
 
+from fedfomo.errors import InputError
 from fedfomo.model import Score
 from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report
 from fedfomo.simulation.hands import Seconds
@@ -153,6 +154,8 @@ def answer(side: ClientSide, order: Order) -> Any:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return {"errno": error.errno, "path": str(error.filename)}
         return {"failure": traceback.format_exc()}
+    except InputError as error:
+        return {"refusal": str(error)}
     except Exception:  # handed whole to the coordinating process
         return {"failure": traceback.format_exc()}
 
@@ -173,6 +176,8 @@ def read_answer(content: bytes, order: Order) -> Report:
     found: dict[str, Any] = json.loads(content)
     if "errno" in found:
         raise OSError(found["errno"], os.strerror(found["errno"]), found["path"])
+    if "refusal" in found:
+        raise InputError(found["refusal"])
     if "failure" in found:
         raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{found['failure']}")
     for outcome in found["outcomes"]:

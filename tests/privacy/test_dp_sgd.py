@@ -1,0 +1,134 @@
+"""Private training, step by step."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfomo.errors import InputError
+from fedfomo.examples import Examples
+from fedfomo.privacy.accounting import Look
+from fedfomo.privacy.dp_sgd import DpSgd
+from fedfomo.privacy.noise import SeededNoise, SystemNoise
+from fedfomo.privacy.sealed import Meter, Sealed
+from fedfomo.randomness import stream
+from fedfomo.training import Pull, Sgd, Task
+from worlds import HALFWAY, initialised, perceptron, points, scalar_model, targets
+
+
+class Ones:
+    """Noise that can be worked with by hand."""
+
+    def draw(self, size: int) -> Tensor:
+        return torch.ones(size, dtype=torch.float64)
+
+
+def private(examples: Examples, noise: object = None, chance: float = 1.0) -> Sealed:
+    return Sealed(examples, ("training",), Meter(noise or Ones(), {}, lambda bill: True), chance)  # type: ignore[arg-type]
+
+
+def test_a_gradient_by_hand() -> None:
+    # Clipped sum −0.2 (see the clipping tests), noise 2 · 1 · 1, three examples: (−0.2 + 2) / 3 = 0.6.
+    model = scalar_model()
+    batch = private(targets(1.0, 0.1, -3.0))
+    assert DpSgd(HALFWAY, 2.0, 1.0).gradient(model, batch).tolist() == pytest.approx([0.6])
+    assert batch.meter.bill == {Look("training", 2.0, 1.0): 1}
+    # With a clip of 4: (1.8 + 2 · 4) / 3.
+    assert DpSgd(HALFWAY, 2.0, 4.0).gradient(model, private(targets(1.0, 0.1, -3.0))).tolist() == pytest.approx(
+        [9.8 / 3]
+    )
+
+
+def test_a_sum_is_divided_by_the_expected_size_whatever_the_real_one() -> None:
+    # Chance 1/2 of 4 examples: 2 are expected. Whoever came, noise 1 · 1 is divided by 2.
+    whole = private(targets(0.0, 0.0, 0.0, 0.0))
+    trainer = DpSgd(replace(HALFWAY, batch_size=2), 1.0, 1.0)
+    sizes = set[int]()
+    for batch in trainer.batches(whole, 10, stream(0, "sampling")):
+        sizes.add(len(batch))
+        assert trainer.gradient(scalar_model(), batch).tolist() == pytest.approx([0.5])  # at the minimum, noise alone
+    assert len(sizes) > 2
+    assert whole.meter.bill == {Look("training", 1.0, 0.5): 20}
+
+
+def test_an_empty_batch_is_a_step_of_noise_and_is_paid_for() -> None:
+    batch = private(targets(), chance=0.1)
+    empty = Sealed(batch.opened(), batch.records, batch.meter, 0.1, expected=5.0)
+    assert DpSgd(HALFWAY, 1.0, 2.0).gradient(scalar_model(), empty).tolist() == pytest.approx([2.0 / 5])
+    assert batch.meter.bill == {Look("training", 1.0, 0.1): 1}
+
+
+def test_every_example_comes_with_the_same_chance_by_itself() -> None:
+    examples = Examples(torch.arange(40.0).view(40, 1), torch.arange(40))
+    trainer = DpSgd(Sgd(batch_size=10), 1.0, 1.0)
+    batches = [batch.opened().labels for batch in trainer.batches(private(examples), 500, stream(1, "sampling"))]
+    assert len(batches) == 2000  # four steps an epoch, as without privacy
+    counts = torch.bincount(torch.cat(batches), minlength=40).double() / 2000
+    assert counts.sub(0.25).abs().max() < 0.04
+    sizes = torch.tensor([float(len(batch)) for batch in batches])
+    assert float(sizes.var()) == pytest.approx(40 * 0.25 * 0.75, rel=0.15)  # binomial: no fixed size
+
+
+def test_noise_has_the_stated_size_and_no_direction() -> None:
+    model = initialised(perceptron)
+    empty = points(5, 0, stream(0)).take(torch.tensor([], dtype=torch.int64))
+    for source in (SeededNoise(stream(3, "noise")), SystemNoise()):
+        batch = Sealed(empty, ("training",), Meter(source, {}, lambda bill: True), 0.5, expected=10.0)
+        trainer = DpSgd(replace(HALFWAY, weight_decay=0.0), 1.5, 2.0)
+        steps = torch.stack([trainer.gradient(model, batch) for _ in range(40)])  # 48,120 draws
+        assert float(steps.std()) == pytest.approx(1.5 * 2.0 / 10, rel=0.02)
+        assert abs(float(steps.mean())) < 0.01
+        kurtosis = float(((steps / steps.std()) ** 4).mean())
+        assert kurtosis == pytest.approx(3.0, rel=0.05)  # of a normal distribution
+
+
+def test_what_reads_no_records_is_added_after_the_noise() -> None:
+    model = scalar_model()
+    model.load(torch.tensor([1.0]))
+    plain = DpSgd(HALFWAY, 1.0, 1.0).gradient(model, private(targets(5.0)))
+    decayed = DpSgd(replace(HALFWAY, weight_decay=0.5), 1.0, 1.0).gradient(model, private(targets(5.0)))
+    assert (decayed - plain).tolist() == pytest.approx([0.5])
+    # One step from 1 towards 5: gradient clipped to −1, noise 1, pull 3 · (1 − 0) = 3: 1 − 0.25 · 3 = 0.25.
+    task = Task(torch.tensor([1.0]), private(targets(5.0)), 0, stream(0), Pull(torch.tensor([0.0]), 3.0))
+    assert DpSgd(HALFWAY, 1.0, 1.0).train(model, task).tolist() == pytest.approx([0.25])
+
+
+def test_without_noise_and_with_a_generous_clip_a_whole_batch_is_a_plain_step() -> None:
+    model, examples = initialised(perceptron), points(12, 0, stream(0))
+    sgd = Sgd(batch_size=12, epochs=3)
+    start = model.read()
+    plain = sgd.train(model, Task(start, examples, 0, stream(5)))
+    clipped = DpSgd(sgd, 0.0, 1e6).train(model, Task(start, private(examples), 0, stream(5)))
+    torch.testing.assert_close(clipped, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_what_stays_is_trained_without_noise_to_the_bit() -> None:
+    model, examples = initialised(perceptron), points(12, 0, stream(0))
+    start, sealed = model.read(), private(points(12, 0, stream(0)))
+    plain = Sgd(batch_size=5).train(model, Task(start, examples, 0, stream(5)))
+    task = Task(start, sealed, 0, stream(5), stays=True)
+    assert torch.equal(DpSgd(Sgd(batch_size=5), 1.0, 1.0).train(model, task), plain)
+    assert sealed.meter.bill == {}
+
+
+def test_examples_that_are_nobodys_are_refused() -> None:
+    trainer, model = DpSgd(HALFWAY, 1.0, 1.0), scalar_model()
+    for misuse in (
+        lambda: trainer.gradient(model, targets(1.0)),
+        lambda: next(trainer.batches(targets(1.0), 1, stream(0))),
+        lambda: trainer.train(model, Task(torch.zeros(1), targets(1.0), 0, stream(0))),
+    ):
+        with pytest.raises(InputError, match="nobody could pay"):
+            misuse()
+
+
+def test_noise_of_the_system_cannot_be_drawn_again() -> None:
+    torch.manual_seed(0)
+    first = SystemNoise().draw(1000)
+    torch.manual_seed(0)
+    second = SystemNoise().draw(1000)
+    assert not torch.equal(first, second)
+    assert torch.isfinite(first).all()
+    seeded = [SeededNoise(stream(0, "noise")).draw(10) for _ in range(2)]
+    assert torch.equal(*seeded)

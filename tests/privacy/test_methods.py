@@ -1,0 +1,65 @@
+"""Every method trains privately, without knowing, or is refused because records would leave it past the noise."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.errors import InputError
+from fedfomo.privacy.config import Privacy
+from fedfomo.simulation.run import Plan, simulate
+from worlds import digest, points_problem
+
+PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
+TWO_ROUNDS = Plan(rounds=2)
+
+# One sends examples as they are, the other solves for them one by one.
+READ_RECORDS = ("fedavg-shared", "mocha-linear")
+PRIVATE = [name for name in ALGORITHMS if name not in READ_RECORDS]
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_method_trains_privately_and_pays(name: str) -> None:
+    problem = replace(points_problem(), privacy=PRIVACY)
+    result = simulate(problem, make_algorithm(name), TWO_ROUNDS)
+    assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
+    assert result.spent is not None
+    # Two epochs of three steps at least, at a chance of 5 in 12: nobody trains for less.
+    assert all(4.5 < spent.training < 100 for spent in result.spent.values())
+    assert all(0 <= spent.validation < 100 for spent in result.spent.values())
+    again = simulate(problem, make_algorithm(name), replace(TWO_ROUNDS, workers=2))
+    assert digest(again.models) == digest(result.models)
+    assert again.spent == result.spent
+
+
+@pytest.mark.parametrize("name", READ_RECORDS)
+def test_a_method_that_reads_records_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="past the noise"):
+        simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm(name), TWO_ROUNDS)
+    with pytest.raises(InputError, match="past the noise"):  # in worker processes too
+        simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm(name), replace(TWO_ROUNDS, workers=2))
+
+
+def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:
+    algorithm = make_algorithm("private-mixture", {"shared_learns_from": "itself"})
+    problem = points_problem()
+
+    def models(noise: float) -> torch.Tensor:
+        private = replace(problem, privacy=Privacy(noise=noise, delta=1e-3, clip=100.0))
+        return simulate(private, algorithm, Plan(rounds=1)).models[0]
+
+    layout = problem.model_of(algorithm).layout
+    gap = models(1.0) - models(0.0)
+    assert float(gap[layout.coordinates_below("shared")].abs().max()) > 1
+    # What stays saw a noisy neighbour, yet no noise of its own: the gate's hidden features alone differ.
+    assert float(gap[layout.coordinates_below("private")].abs().max()) < 1
+    spent = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), algorithm, Plan(rounds=1)).spent
+    plain = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), make_algorithm("fedavg"), Plan(rounds=1))
+    assert spent == plain.spent
+
+
+def test_model_averages_are_judged_privately_too() -> None:
+    result = simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm("fedfomo-averages"), TWO_ROUNDS)
+    assert result.spent is not None
+    assert all(spent.validation > 0 for spent in result.spent.values())
