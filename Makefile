@@ -17,7 +17,7 @@ check: $(VENV)/ready
 	$(BIN)/pyright
 
 bench: $(VENV)/ready
-	for name in paper_workload small_clients growth large_model model_store membership; do \
+	for name in paper_workload small_clients growth large_model model_store private_step membership; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; \
 	done
 

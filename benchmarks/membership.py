@@ -176,7 +176,7 @@ def attack_all(privacy: Privacy) -> tuple[list[Attack], float | None]:
 def figures_of(attacks: Sequence[Attack], epsilon: float | None) -> dict[str, float]:
     """Average over the attacked clients; pool their scores where one client's records are too few."""
     areas = [area(a.members, a.fresh) for a in attacks]
-    # Clients of one federation learn from each other and are held against the same fresh records: splits are independent.
+    # Clients of one federation share fresh records, and learn from each other: only splits count as independent.
     by_split = [mean(areas[start : start + CLIENTS]) for start in range(0, len(areas), CLIENTS)]
     members, fresh = torch.cat([a.members for a in attacks]), torch.cat([a.fresh for a in attacks])
     figures = {

@@ -1,0 +1,94 @@
+"""A private training step of the paper's CNN, beside a plain one and Opacus' own ways."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from measure import report, seconds
+from opacus import GradSampleModule
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
+from torch import Tensor, nn
+
+from fedfomo.examples import Examples
+from fedfomo.model import Model, works_channels_last
+from fedfomo.networks import small_cnn
+from fedfomo.privacy.dp_sgd import DpSgd
+from fedfomo.privacy.noise import Noise, SeededNoise, SystemNoise
+from fedfomo.privacy.sealed import Meter, Sealed
+from fedfomo.randomness import stream
+from fedfomo.simulation.memory import use_large_pages
+from fedfomo.training import Sgd
+
+BATCH = 50
+Step = Callable[[], object]
+
+
+def ours(module: nn.Module, examples: Examples) -> dict[str, Step]:
+    """Return a plain step, and private ones with noise of both kinds."""
+    model = Model(copy.deepcopy(module), channels_last=works_channels_last(module, examples.inputs))
+    sgd = Sgd(batch_size=BATCH)
+    trainer = DpSgd(sgd, 1.0, 1.0)
+
+    def private(noise: Noise) -> Step:
+        sealed = Sealed(examples, ("training",), Meter(noise, {}, lambda bill: True))
+        return lambda: trainer.gradient(model, sealed)
+
+    return {
+        "plain step": lambda: sgd.gradient(model, examples),
+        "private step": private(SeededNoise(stream(0, "noise"))),
+        "private step, noise of the system": private(SystemNoise()),
+    }
+
+
+def opacus(module: nn.Module, examples: Examples) -> dict[str, Step]:
+    """Return Opacus' default and its ghost clipping, as their users have them."""
+    with_hooks: Any = GradSampleModule(copy.deepcopy(module).train(), loss_reduction="sum")
+    ghost: Any = GradSampleModuleFastGradientClipping(copy.deepcopy(module).train(), loss_reduction="sum")
+
+    def by_hooks() -> list[Tensor]:
+        with_hooks.zero_grad()
+        nn.functional.cross_entropy(with_hooks(examples.inputs), examples.labels, reduction="sum").backward()
+        samples = [parameter.grad_sample for parameter in with_hooks.parameters()]
+        norms = torch.stack([sample.flatten(1).norm(dim=1) for sample in samples]).norm(dim=0)
+        factors = (1 / (norms + 1e-6)).clamp(max=1.0)
+        return [torch.einsum("n,n...", factors, sample) + torch.randn(sample.shape[1:]) for sample in samples]
+
+    def by_ghost() -> list[Tensor]:
+        ghost.zero_grad()
+        ghost.enable_hooks()
+        losses = nn.functional.cross_entropy(ghost(examples.inputs), examples.labels, reduction="none")
+        losses.sum().backward(retain_graph=True)
+        factors = ghost.get_clipping_coef()
+        ghost.zero_grad()
+        ghost.disable_hooks()
+        (factors * losses).sum().backward()
+        return [parameter.grad + torch.randn_like(parameter) for parameter in ghost.parameters()]
+
+    return {"Opacus by hooks, its default": by_hooks, "Opacus by ghost clipping": by_ghost}
+
+
+def main(repetitions: int = 15) -> None:
+    """Time every kind of step in turn, several times."""
+    torch.set_num_threads(1)
+    use_large_pages()  # as in a worker process
+    warnings.filterwarnings("ignore", "Full backward hook is firing")
+    rng = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(BATCH, 3, 32, 32, generator=rng), torch.randint(10, (BATCH,), generator=rng)
+    module, examples = small_cnn((3, 32, 32), 10), Examples(inputs, labels)
+    steps = {**ours(module, examples), **opacus(module, examples)}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repetitions):
+        for name, step in steps.items():
+            times[name].append(seconds(step))
+    plain = median(times["plain step"])
+    ratios = {f"{name}, in plain steps": median(taken) / plain for name, taken in times.items() if name != "plain step"}
+    report("private_step", {"milliseconds, plain step": 1000 * plain, **ratios, "repetitions": repetitions})
+
+
+if __name__ == "__main__":
+    main()
