@@ -139,7 +139,7 @@ class Descent:
         θ is the caller's working copy: its buffers move as a forward pass in training mode moves them.
         """
         client = self._client
-        client.effort.gradients += len(batch)
+        client.effort.gradients += round(batch.expected)
         client.model.load(theta)
         with layers_draw_from(self._layers):
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)

@@ -27,6 +27,11 @@ class Examples:
     def __len__(self) -> int:
         return self.inputs.shape[0]
 
+    @property
+    def expected(self) -> float:
+        """How many there are; of a random sample of private examples, how many were to be expected."""
+        return float(len(self))
+
     def take(self, indices: Tensor) -> Examples:
         """Return the chosen examples, in the order of the indices."""
         return Examples(self.inputs[indices], self.labels[indices])

@@ -39,8 +39,17 @@ def test_three_numbers_by_hand() -> None:
 
 
 def test_nobody_contributes_more_than_the_clip() -> None:
-    norms = torch.tensor([0.0, 0.5, 1.0, 4.0, torch.inf, torch.nan])
-    assert clip_factors(norms, 1.0).tolist() == [1.0, 1.0, 1.0, 0.25, 0.0, 0.0]
+    assert clip_factors(torch.tensor([0.0, 0.5, 1.0, 4.0]), 1.0).tolist() == [1.0, 1.0, 1.0, 0.25]
+
+
+def test_a_record_that_is_not_finite_counts_as_nothing() -> None:
+    model, examples = initialised(perceptron), points(6)
+    inputs = examples.inputs.clone()
+    inputs[2, 0] = torch.inf
+    broken = Examples(inputs, examples.labels)
+    others = examples.take(torch.tensor([0, 1, 3, 4, 5]))
+    refuse_unfit(model, examples)
+    torch.testing.assert_close(clipped_sum(model, broken, 1.0), clipped_sum(model, others, 1.0))
 
 
 def test_the_sum_of_nobody_is_nothing() -> None:

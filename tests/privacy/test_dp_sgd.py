@@ -54,7 +54,7 @@ def test_a_sum_is_divided_by_the_expected_size_whatever_the_real_one() -> None:
 
 def test_an_empty_batch_is_a_step_of_noise_and_is_paid_for() -> None:
     batch = private(targets(), chance=0.1)
-    empty = Sealed(batch.opened(), batch.records, batch.meter, 0.1, expected=5.0)
+    empty = Sealed(batch.opened(), batch.records, batch.meter, 0.1, 5.0, b"a draw")
     assert DpSgd(HALFWAY, 1.0, 2.0).gradient(scalar_model(), empty).tolist() == pytest.approx([2.0 / 5])
     assert batch.meter.bill == {Look("training", 1.0, 0.1): 1}
 
@@ -110,6 +110,31 @@ def test_what_stays_is_trained_without_noise_to_the_bit() -> None:
     task = Task(start, sealed, 0, stream(5), stays=True)
     assert torch.equal(DpSgd(Sgd(batch_size=5), 1.0, 1.0).train(model, task), plain)
     assert sealed.meter.bill == {}
+
+
+def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:
+    # Twice at the same sample is once with the noise of the mean, 2/√2; then three times, 2/√3.
+    whole = private(targets(1.0, 2.0, 3.0, 4.0))
+    trainer = DpSgd(replace(HALFWAY, batch_size=2), 2.0, 1.0)
+    first, second = trainer.batches(whole, 1, stream(0, "sampling"))
+    for batch in (first, second, first):
+        trainer.gradient(scalar_model(), batch)
+    assert whole.meter.bill == {Look("training", 2.0, 0.5): 1, Look("training", 2.0 / 2**0.5, 0.5): 1}
+    again = next(trainer.batches(whole, 1, stream(0, "sampling")))  # drawn anew from the same state: the same sample
+    trainer.gradient(scalar_model(), again)
+    assert whole.meter.bill == {Look("training", 2.0, 0.5): 1, Look("training", 2.0 / 3**0.5, 0.5): 1}
+
+
+def test_a_sample_is_not_cut_up() -> None:
+    sample = private(targets(1.0, 2.0, 3.0, 4.0)).sampled(0.5, stream(0))
+    for cut in (
+        lambda: sample.take(torch.tensor([0])),
+        lambda: next(sample.batches(1)),
+        lambda: sample.joined(),
+        lambda: sample.sampled(0.5, stream(0)),
+    ):
+        with pytest.raises(InputError, match="cuts up a random sample"):
+            cut()
 
 
 def test_examples_that_are_nobodys_are_refused() -> None:

@@ -22,7 +22,7 @@ from fedfomo.errors import InputError
 Records = Literal["training", "validation"]
 
 # Opacus' own orders end at 63, where large noise is far from its best.
-ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64), *(2**power for power in range(6, 15)))
+ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64), 64, 96, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _rdp(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
     # As in Opacus' conversion (Balle et al., 2020), but for its warning when the best order is the last.
     orders = np.asarray(ORDERS, dtype=np.float64)
     epsilons = total - (math.log(delta) + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
-    return max(0.0, float(np.nanmin(epsilons)))
+    return max(0.0, float(np.nan_to_num(epsilons, nan=math.inf).min()))
 
 
 @cache

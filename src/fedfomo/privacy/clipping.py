@@ -24,6 +24,9 @@ from fedfomo.model import Model
 # What is left of a comparison between two orders of summation, relative to the longest gradient.
 TOLERANCE = 1e-4
 
+# Expanded weights take another, slower way through smaller batches, and lose it where channels come last.
+FEWEST = 32
+
 _Gradients = dict[str, Tensor]
 """From a parameter's name to the gradients of single examples, one row each."""
 
@@ -34,8 +37,11 @@ def clipped_sum(model: Model, examples: Examples, clip: float) -> Tensor:
     if len(examples) == 0:
         return total
     rows = {name: rows.flatten(1) for name, rows in _gradients(model, examples.to(model.device)).items()}
-    norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in rows.values()])
-    factors = clip_factors(torch.linalg.vector_norm(norms, dim=0), clip)
+    norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in rows.values()]).norm(dim=0)
+    is_whole = torch.isfinite(norms)
+    if not bool(is_whole.all()):  # no factor shortens what is not finite: it counts as 0
+        rows, norms = {name: part[is_whole] for name, part in rows.items()}, norms[is_whole]
+    factors = clip_factors(norms, clip)
     views = model.layout.trainable_views(total)
     for name, part in rows.items():
         views[name].copy_((factors @ part).view(views[name].shape))
@@ -43,8 +49,8 @@ def clipped_sum(model: Model, examples: Examples, clip: float) -> Tensor:
 
 
 def clip_factors(norms: Tensor, clip: float) -> Tensor:
-    """Return min(1, C / ‖g‖); 0 for a gradient that is not finite, which no factor could shorten."""
-    return torch.where(torch.isfinite(norms), (clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
+    """Return min(1, C / ‖g‖)."""
+    return (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
 
 
 def refuse_unfit(model: Model, examples: Examples) -> None:
@@ -87,6 +93,8 @@ def _mode_of(model: Model, examples: Examples) -> str:
 
 def _agreeing_mode(model: Model, few: Examples) -> str:
     one_by_one = [model.backward(few.take(torch.tensor([n]))).clone() for n in range(len(few))]
+    if not all(bool(torch.isfinite(gradient).all()) for gradient in one_by_one):
+        raise InputError("the gradients of the first examples are not finite: look at these examples and the network")
     failures: list[str] = []
     for mode in ("expanded weights", "functorch"):
         try:
@@ -106,12 +114,12 @@ def _agreeing_mode(model: Model, few: Examples) -> str:
 
 
 def _by(mode: str, model: Model, examples: Examples) -> _Gradients:
-    architecture = model.architecture
-    module: Any = (
-        GradSampleModuleExpandedWeights(architecture, loss_reduction="sum")
-        if mode == "expanded weights"
-        else GradSampleModule(architecture, loss_reduction="sum", force_functorch=True)
-    )
+    architecture, number = model.architecture, len(examples)
+    if mode == "expanded weights":
+        module: Any = GradSampleModuleExpandedWeights(architecture, loss_reduction="sum")
+        examples = examples.take(torch.arange(max(number, FEWEST)) % number)
+    else:
+        module = GradSampleModule(architecture, loss_reduction="sum", force_functorch=True)
     try:
         with torch.enable_grad(), warnings.catch_warnings():
             # Inputs need no gradient, which torch thinks worth a warning for every layer that Opacus listens to.
@@ -120,7 +128,7 @@ def _by(mode: str, model: Model, examples: Examples) -> _Gradients:
         found = {
             name: getattr(p, "grad_sample", None) for name, p in architecture.named_parameters() if p.requires_grad
         }
-        return {name: cast(Tensor, rows) for name, rows in found.items() if rows is not None}
+        return {name: cast(Tensor, rows)[:number] for name, rows in found.items() if rows is not None}
     finally:
         module.remove_hooks()
         for parameter in architecture.parameters():

@@ -27,7 +27,7 @@ class Privacy:
     delta: Annotated[float, tyro.conf.arg(name="privacy.delta")] = 1e-5
     """Chance (δ) at which ε may be exceeded; below one in a client's number of records."""
     budget: Annotated[float | None, tyro.conf.arg(name="privacy.budget")] = None
-    """ε at which a client stops: what it trains, judges and uploads ends before either kind of record exceeds it."""
+    """ε at which a client stops, before its training records exceed it, or validation records judged privately."""
     accountant: Annotated[Literal["rdp", "prv"], tyro.conf.arg(name="privacy.accountant")] = "rdp"
     """How ε is added up: rdp is quick and some 10 % too high, prv is tight and takes a moment for every client."""
     validation_noise: Annotated[float | None, tyro.conf.arg(name="privacy.validation-noise")] = None

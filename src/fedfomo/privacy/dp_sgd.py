@@ -40,8 +40,10 @@ class DpSgd:
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Sealed]:
         """Draw every example into every batch with the same chance; a batch may be empty."""
         private = _private(examples)
-        for _ in range(epochs * self.steps(len(private))):
-            yield private.sampled(self.chance(len(private)), rng)
+        chance, steps = self.chance(len(private)), epochs * self.steps(len(private))
+        private.clear(self.noise, chance, steps)
+        for _ in range(steps):
+            yield private.sampled(chance, rng)
 
     def steps(self, num_examples: int) -> int:
         """Return the steps of an epoch."""
@@ -49,7 +51,7 @@ class DpSgd:
 
     def chance(self, num_examples: int) -> float:
         """Return the chance of an example to be in a batch (q)."""
-        return min(1.0, self.sgd.batch_size / num_examples)
+        return min(1.0, self.sgd.batch_size / max(1, num_examples))
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return (Σ clipped gradients + N(0, σ²C²)) / expected size, plus weight decay, at the loaded parameters."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fedfomo.errors import require
 from fedfomo.examples import ClientData
 from fedfomo.model import Model
-from fedfomo.privacy.accounting import Bill, Look, Spent, epsilon_of, smallest_noise, spent
+from fedfomo.privacy.accounting import Bill, Look, Records, Spent, epsilon_of, smallest_noise, spent
 from fedfomo.privacy.clipping import refuse_unfit
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.dp_sgd import DpSgd
@@ -29,16 +29,21 @@ class Guard:
 
     @classmethod
     def of(cls, privacy: Privacy, sgd: Sgd, num_examples: Sequence[int], rounds: int) -> Guard:
-        """Solve for the noise if ε is given; clients of the fewest examples need the most."""
+        """Solve for the noise if ε is given: the client that needs the most decides."""
         if privacy.noise is not None:
             return cls(privacy, privacy.noise)
-        fewest = min((number for number in num_examples if number > 0), default=1)
         plain = DpSgd(sgd, 0.0, privacy.clip)
-        steps, chance = rounds * sgd.epochs * plain.steps(fewest), plain.chance(fewest)
+        sizes = {number for number in num_examples if number > 0} or {1}
+        # To a first approximation ε grows with chance · √steps; few records, and few steps too many, cost most.
+        dearest = sorted(sizes, key=lambda number: -plain.chance(number) * plain.steps(number) ** 0.5)[:3]
         target = privacy.epsilon or 0.0
 
         def epsilon(noise: float) -> float:
-            return epsilon_of({Look("training", noise, chance): steps}, "training", privacy.delta, privacy.accountant)
+            bills = [
+                {Look("training", noise, plain.chance(number)): rounds * sgd.epochs * plain.steps(number)}
+                for number in dearest
+            ]
+            return max(epsilon_of(bill, "training", privacy.delta, privacy.accountant) for bill in bills)
 
         # A method that trains more than once a round would exceed the target: there, the budget holds it.
         kept = replace(privacy, budget=target if privacy.budget is None else privacy.budget)
@@ -56,20 +61,21 @@ class Guard:
         """Return what decides a client's draws in one round: in deployment, nothing that could be known."""
         return seed if self.privacy.mode == "research" else secrets.randbits(63)
 
-    def meter(self, seed: int, round: int, client: int, before: Bill) -> Meter:
-        """Open a client's account for one round."""
+    def meter(self, seed: int, round: int, client: int, before: Bill, attempts: int = 1) -> Meter:
+        """Open a client's account for one round, which has to be paid as often as it was begun."""
         is_research = self.privacy.mode == "research"
         noise = SeededNoise(stream(seed, "noise", round, client)) if is_research else SystemNoise()
-        return Meter(noise, before, self.affords)
+        return Meter(noise, before, self.affords, attempts)
 
     def affords(self, bill: Bill) -> bool:
-        """Tell whether a bill stays within the budget; by the quick accountant, which never says too little."""
+        """Tell whether a bill stays within the budget; the quick accountant, never too low, is asked first."""
         budget, delta = self.privacy.budget, self.privacy.delta
         if budget is None:
             return True
         is_judged_privately = self.privacy.validation_noise is not None
-        kinds = ("training", "validation") if is_judged_privately else ("training",)
-        return all(epsilon_of(bill, kind, delta) <= budget for kind in kinds)
+        kinds: tuple[Records, ...] = ("training", "validation") if is_judged_privately else ("training",)
+        accountants = dict.fromkeys(("rdp", self.privacy.accountant))
+        return all(any(epsilon_of(bill, kind, delta, by) <= budget for by in accountants) for kind in kinds)
 
     def spent(self, bill: Bill) -> Spent:
         """Return what a bill comes to."""

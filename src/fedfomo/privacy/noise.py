@@ -34,5 +34,5 @@ class SystemNoise:
 
     def draw(self, size: int) -> Tensor:
         """Return that many draws, in float64."""
-        bits = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(11)
-        return torch.special.ndtri(torch.from_numpy((bits.astype(np.float64) + 0.5) * 2.0**-53))
+        bits = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(12)
+        return torch.special.ndtri(torch.from_numpy((bits.astype(np.float64) + 0.5) * 2.0**-52))  # never 0, never 1

@@ -7,8 +7,10 @@ instead of leaving.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -30,14 +32,44 @@ class Meter:
     noise: Noise
     before: Bill  # of earlier rounds
     affords: Callable[[Bill], bool]  # whether a bill stays within the client's budget
-    bill: dict[Look, int] = field(default_factory=dict[Look, int])  # of this round
+    attempts: int = 1  # how often this round has to be paid
+    bill: dict[Look, int] = field(default_factory=dict[Look, int])  # of this round, once
+    _cleared: int = 0  # looks that were found to be within the budget beforehand
+    _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
+
+    def clear(self, look: Look, times: int) -> None:
+        """Make sure that so many looks can be paid, before the first of them is taken."""
+        self._afford(added(self.bill, {look: times}))
+        self._cleared = times
 
     def pay(self, look: Look, times: int = 1) -> None:
         """Put looks on the bill before they are taken."""
         bill = added(self.bill, {look: times})
-        if not self.affords(added(self.before, bill)):
-            raise BudgetError
+        if times <= self._cleared:
+            self._cleared -= times
+        else:
+            self._afford(bill)
         self.bill = bill
+
+    def pay_for_sample(self, look: Look, sample: bytes) -> None:
+        """Put a look at a random sample on the bill.
+
+        Chance protects a record once: k looks at one sample are one look at it with the noise of their mean, σ/√k.
+        """
+        uses = self._uses.get((sample, look.records), 0)
+        self._uses[sample, look.records] = uses + 1
+        if uses == 0:
+            self.pay(look)
+            return
+        so_far = replace(look, noise=look.noise / math.sqrt(uses))
+        bill = added(self.bill, {so_far: -1})
+        bill = added(bill, {replace(look, noise=look.noise / math.sqrt(uses + 1)): 1})
+        self._afford(bill)
+        self.bill = {kind: times for kind, times in bill.items() if times}
+
+    def _afford(self, bill: Bill) -> None:
+        if not self.affords(added(self.before, bill, self.attempts)):
+            raise BudgetError
 
 
 class Sealed(Examples):
@@ -46,7 +78,8 @@ class Sealed(Examples):
     records: tuple[Records, ...]  # whose bill it is
     meter: Meter
     chance: float  # at which each record of the client came to be among these
-    expected: float  # how many records were expected; how many there are is nobody's business
+    sample: bytes | None  # names the draw that made a random sample; None: these are no sample
+    _expected: float
     _examples: Examples
 
     def __init__(
@@ -56,48 +89,73 @@ class Sealed(Examples):
         meter: Meter,
         chance: float = 1.0,
         expected: float | None = None,
+        sample: bytes | None = None,
     ) -> None:
-        given = {"records": records, "meter": meter, "chance": chance, "_examples": examples}
-        given["expected"] = float(len(examples)) if expected is None else expected
+        given = {"records": records, "meter": meter, "chance": chance, "sample": sample, "_examples": examples}
+        given["_expected"] = float(len(examples)) if expected is None else expected
         for name, value in given.items():
             object.__setattr__(self, name, value)  # examples are frozen
+
+    @property
+    def expected(self) -> float:
+        """How many records were expected; of a random sample, how many there are is nobody's business."""
+        return self._expected
 
     def opened(self) -> Examples:
         """Return what is inside; for trainers and judges only."""
         return self._examples
 
+    def clear(self, noise: float, chance: float, times: int) -> None:
+        """Make sure that noisy looks at samples of these examples can be paid."""
+        for records in self.records:
+            self.meter.clear(Look(records, noise, chance * self.chance), times)
+
     def pay(self, noise: float, times: int = 1) -> None:
         """Pay for noisy looks at these examples."""
         for records in self.records:
-            self.meter.pay(Look(records, noise, self.chance), times)
+            look = Look(records, noise, self.chance)
+            if self.sample is None:
+                self.meter.pay(look, times)
+            else:
+                for _ in range(times):
+                    self.meter.pay_for_sample(look, self.sample)
 
     def sampled(self, chance: float, rng: torch.Generator) -> Sealed:
         """Take every example with the same chance, each by a draw of its own."""
+        self._refuse_sample()
+        name = hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=16).digest()
         chosen = (torch.rand(len(self), generator=rng, dtype=torch.float64) < chance).nonzero().flatten()
-        expected = chance * len(self)
-        return Sealed(self._examples.take(chosen), self.records, self.meter, chance * self.chance, expected)
+        return Sealed(self._examples.take(chosen), self.records, self.meter, chance, chance * len(self), name)
 
     def __len__(self) -> int:
         return len(self._examples)
 
     def take(self, indices: Tensor) -> Sealed:
         """Return some of the examples, still sealed."""
-        return Sealed(self._examples.take(indices), self.records, self.meter, self.chance)
+        self._refuse_sample()
+        return Sealed(self._examples.take(indices), self.records, self.meter)
 
     def to(self, device: torch.device) -> Sealed:
         """Return the examples on a device, still sealed."""
-        return Sealed(self._examples.to(device), self.records, self.meter, self.chance)
+        inside = self._examples.to(device)
+        return Sealed(inside, self.records, self.meter, self.chance, self._expected, self.sample)
 
     def batches(self, size: int) -> Iterator[Sealed]:
         """Cut the examples into batches, still sealed."""
+        self._refuse_sample()
         for batch in self._examples.batches(size):
-            yield Sealed(batch, self.records, self.meter, self.chance)
+            yield Sealed(batch, self.records, self.meter)
 
     def joined(self, *others: Examples) -> Sealed:
         """Return these examples and others behind them; what is joined to private records is as private as they are."""
+        self._refuse_sample()
         records = set(self.records).union(*(other.records for other in others if isinstance(other, Sealed)))
         inside = [other.opened() if isinstance(other, Sealed) else other for other in others]
         return Sealed(self._examples.joined(*inside), tuple(sorted(records)), self.meter)
+
+    def _refuse_sample(self) -> None:
+        if self.sample is not None:
+            raise InputError("this method cuts up a random sample of private examples, which nobody knows the price of")
 
     @property
     def inputs(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]

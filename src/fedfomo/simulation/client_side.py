@@ -37,6 +37,7 @@ class Part:
     trains: bool  # False: personalise only
     is_scored: bool  # on the client's test examples
     bill: list[list[Any]]  # what the client has paid for looks at its private records so far
+    attempts: int  # how often it has to pay for this order
     model: References | None  # what a client without budget is left with; None: it has none yet
 
 
@@ -129,6 +130,7 @@ class ClientSide:
         if stack is not None and isinstance(trainer, Sgd):
             self._hands: Hands = Together(self._model, trainer, stack)
         elif self._guard is not None and isinstance(trainer, Sgd):
+            self._guard.check(self._model, problem.clients)
             self._hands = OneByOne(self._model, self._guard.trainer(trainer), self._guard.judge())
         else:
             self._hands = OneByOne(self._model, trainer)
@@ -153,7 +155,7 @@ class ClientSide:
         if guard is None:
             client = Client(part.client, data, self._start, self._model, hands, round, seed, hands)
             return self._play_as(client, part)
-        seed, meter = guard.seed(seed), guard.meter(seed, round, part.client, from_rows(part.bill))
+        seed, meter = guard.seed(seed), guard.meter(seed, round, part.client, from_rows(part.bill), part.attempts)
         client = Client(part.client, sealed(data, meter), self._start, self._model, hands, round, seed, hands)
         try:
             played = self._play_as(client, part)

@@ -119,6 +119,7 @@ class SimulatedExchange:
                 trains=trains and len(clients[client].train) > 0,
                 is_scored=client in scored,
                 bill=self.bills.get(client, []),
+                attempts=self.attempts,
                 model=self.models.get(client),
             )
             for client in order
