@@ -46,6 +46,8 @@ class ScenarioConfig:
     """Share of a client's training data on which it judges models instead of training."""
     share_fraction: float = 0.0
     """Share of its training data that every client gives to a pool on which all clients train, in any scenario."""
+    data_fraction: float = 1.0
+    """Share of its training and validation data that every client keeps, for quick trials; test data stay whole."""
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
@@ -62,6 +64,8 @@ class ScenarioConfig:
             raise InputError(f"validation_fraction is {self.validation_fraction!r}: give one between 0 and 1")
         if not (_is_finite(self.share_fraction) and 0 <= self.share_fraction <= 1):
             raise InputError(f"share_fraction is {self.share_fraction!r}: give one from 0 to 1")
+        if not (_is_finite(self.data_fraction) and 0 < self.data_fraction <= 1):
+            raise InputError(f"data_fraction is {self.data_fraction!r}: give one above 0 and at most 1")
         if self.shuffle_targets not in (True, False):
             raise InputError(f"shuffle_targets is {self.shuffle_targets!r}: give true or false")
 

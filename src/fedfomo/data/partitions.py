@@ -182,6 +182,22 @@ def share(partition: Partition, train_labels: Indices, fraction: float, seed: in
     return replace(partition, clients=clients, pool=np.sort(pool))
 
 
+def keep(partition: Partition, train_labels: Indices, fraction: float, seed: int) -> Partition:
+    """Let every client keep a share of what it trains and of what it validates on; test examples stay.
+
+    The share is taken of every label alike, so that clients hold less and are as different as before.
+    """
+    if not 0 < fraction <= 1:
+        raise InputError(f"data fraction is {fraction}: give a number above 0 and at most 1")
+    rng = numpy_stream(seed, "keeping")
+
+    def some(examples: Indices) -> Indices:
+        return np.sort(_draw_stratified(examples, train_labels[examples], fraction, rng))
+
+    clients = tuple(replace(own, train=some(own.train), validation=some(own.validation)) for own in partition.clients)
+    return replace(partition, clients=clients)
+
+
 def training_size(num_examples: int, validation_fraction: float) -> int:
     """Return how many of a client's examples it trains on; with two or more, both splits get at least one."""
     if not 0 < validation_fraction < 1:

@@ -18,6 +18,7 @@ from fedfomo.data.partitions import (
     by_group,
     dirichlet,
     iid,
+    keep,
     pathological,
     share,
     shuffle_targets,
@@ -59,6 +60,8 @@ def spread(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
     partition = _deal(config, data, seed)
     if not any(len(client.train) for client in partition.clients):
         raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer groups")
+    if config.data_fraction < 1:
+        partition = keep(partition, _labels(data.train.labels), config.data_fraction, seed)
     if config.has_shuffled_targets:
         partition = shuffle_targets(partition, seed)
     if config.share_fraction:

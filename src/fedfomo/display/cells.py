@@ -1,0 +1,58 @@
+"""What is computed of the paper's tables and figures, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from fedfomo.display.progress import duration
+from fedfomo.reproduce.queue import Stage
+from fedfomo.reproduce.results import Results
+
+
+def stages_table(stages: Sequence[Stage], results: Results) -> Table:
+    """Show how far the queue is."""
+    table = Table(title="The queue", title_justify="left", box=SIMPLE_HEAD, show_edge=False)
+    for heading in ("stage", "done", "missing", "not possible", "forecast"):
+        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    rows: list[tuple[int, int, int, float]] = []
+    for number, stage in enumerate(stages, 1):
+        rows.append(_count(stage, results))
+        table.add_row(f"{number}. {stage.title}", *_words(rows[-1]))
+    done, missing, impossible, seconds = (sum(column) for column in zip(*rows, strict=True))
+    table.add_section()
+    table.add_row("all", *_words((int(done), int(missing), int(impossible), seconds)))
+    return table
+
+
+def cells_table(stage: Stage, results: Results) -> Table:
+    """Show every cell of a table or figure."""
+    table = Table(title=stage.title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("cell", overflow="fold")
+    for heading in ("updated", "trained", "time"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cell in stage.cells:
+        result = results.get(cell)
+        name = cell.name.removeprefix(f"{cell.scale}/")
+        if result is not None:
+            means = (f"{result.mean():.1f}", f"{result.mean('after_training'):.1f}")
+            table.add_row(name, *means, duration(result.seconds))
+        elif cell.why_not():
+            table.add_row(name, "not yet", "", "", style="dim")
+        else:
+            table.add_row(name, "missing", "", f"~ {duration(results.forecast([cell]))}", style="dim")
+    return table
+
+
+def _count(stage: Stage, results: Results) -> tuple[int, int, int, float]:
+    done = [cell for cell in stage.cells if results.has(cell)]
+    impossible = [cell for cell in stage.cells if not results.has(cell) and cell.why_not()]
+    missing = [cell for cell in stage.cells if not results.has(cell) and not cell.why_not()]
+    return len(done), len(missing), len(impossible), results.forecast(missing)
+
+
+def _words(row: tuple[int, int, int, float]) -> tuple[str, str, str, str]:
+    done, missing, impossible, seconds = row
+    return str(done), str(missing), str(impossible or ""), duration(seconds) if missing else ""

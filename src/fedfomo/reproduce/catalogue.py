@@ -1,0 +1,245 @@
+"""What the paper shows: its tables and figures, and one comparison that it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fedfomo.errors import unknown
+from fedfomo.reproduce.cells import Case, Target, Variant
+
+LOCAL = Variant("local", "Local Training", "local")
+FEDAVG = Variant("fedavg", "FedAvg", "fedavg")
+SHARED = Variant("fedavg-shared", "FedAvg + Data", "fedavg-shared")
+FEDPROX = Variant("fedprox", "FedProx", "fedprox")
+LG_FEDAVG = Variant("lg-fedavg", "LG-FedAvg", "lg-fedavg")
+MOCHA = Variant("mocha", "MOCHA", "mocha")
+CFL = Variant("cfl", "Clustered FL (CFL)", "cfl")
+PER_FEDAVG = Variant("per-fedavg", "Per-FedAvg", "per-fedavg", work=2.0)
+PFEDME = Variant("pfedme", "pFedMe", "pfedme", work=2.0)
+FOMO_5 = Variant("fedfomo-5", "FedFomo (n = 5)", "fedfomo", ("num_downloads=5",))
+FOMO_10 = Variant("fedfomo-10", "FedFomo (n = 10)", "fedfomo", ("num_downloads=10",))
+AVERAGES = Variant("fedfomo-averages", "FedFomo (MA)", "fedfomo-averages", ("num_downloads=14",))
+FINE_TUNED = Variant("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned", work=2.0)
+DITTO = Variant("ditto", "Ditto", "ditto", work=2.0)
+ORACLE = Variant("oracle", "oracle clusters", "oracle")
+
+PAPERS = (LOCAL, FEDAVG, SHARED, FEDPROX, LG_FEDAVG, MOCHA, CFL, PER_FEDAVG, PFEDME, FOMO_5, FOMO_10)
+"""The rows of the paper's tables, in its order."""
+BEYOND = (FINE_TUNED, DITTO, ORACLE)
+"""Rows that the paper's tables lack."""
+
+NUMBERS = (2, 3, 4, 5, 10)
+"""The paper's numbers of latent distributions (D)."""
+LATENT_5 = Case("cifar10", "latent", 5)
+NOISES = (0.0, 1.0, 2.0)
+"""The paper's σ."""
+VALIDATION_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
+"""The paper's splits."""
+EPSILONS, DOWNLOADS = (0.0, 0.1, 0.3, 0.5, 1.0), (1, 2, 5, 10, 14)
+"""Our grid for ε and M: the paper's is not written down."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    heading: str
+    case: Case
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table."""
+
+    variant: Variant
+    noise: float | None = None
+    is_papers: bool = True
+
+    @property
+    def name(self) -> str:
+        """The row's name among the paper's numbers."""
+        return self.variant.name if self.noise is None else f"{self.variant.name}-noise-{self.noise:g}"
+
+    @property
+    def label(self) -> str:
+        """What the row is called on a page."""
+        return self.variant.label if self.noise is None else f"{self.variant.label}, σ = {self.noise:g}"
+
+    def case_in(self, column: Column) -> Case:
+        """Return what the row's method is run on in a column."""
+        return column.case if self.noise is None else replace(column.case, noise=self.noise)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the paper's tables, or one of ours in its manner."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    runs: int = 3
+
+    @property
+    def target(self) -> Target:
+        """The cells behind the paper's rows."""
+        rows = [row for row in self.rows if row.is_papers]
+        pairs = tuple((row.case_in(column), row.variant) for column in self.columns for row in rows)
+        return Target(self.name, self.title, self.runs, pairs)
+
+
+def _rows(variants: tuple[Variant, ...], beyond: tuple[Variant, ...] = BEYOND) -> tuple[Row, ...]:
+    return (*(Row(variant) for variant in variants), *(Row(variant, is_papers=False) for variant in beyond))
+
+
+def _latent(dataset: str) -> tuple[Column, ...]:
+    return tuple(Column(f"D = {number}", Case(dataset, "latent", number)) for number in NUMBERS)
+
+
+def _private(variants: tuple[Variant, ...]) -> tuple[Row, ...]:
+    return tuple(Row(variant, noise) for variant in variants for noise in NOISES)
+
+
+def authors(name: str, label: str, *options: str) -> Variant:
+    """Return FedFomo (n = 5) with options that the authors' code has and the paper does not mention."""
+    return Variant(f"fedfomo-5-{name}", label, "fedfomo", ("num_downloads=5", *options))
+
+
+AUTHORS_OPTIONS = (
+    replace(FOMO_5, label="as the paper has it"),
+    authors("l1", "L1 norm", "norm=l1"),
+    authors("averages", "cluster and global averages as candidates", "num_averages=5"),
+    authors("normalised", "normalised affinity", "affinity_update=normalised"),
+    authors("authors", "all three", "norm=l1", "num_averages=5", "affinity_update=normalised"),
+)
+BOTH = (Column("CIFAR-10", LATENT_5), Column("CIFAR-100", Case("cifar100", "latent", 5)))
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table(
+            "table1",
+            "Pathological split, two classes a client",
+            tuple(
+                Column(f"{label}, {clients} clients", Case(dataset, "pathological", clients=clients))
+                for dataset, label in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"))
+                for clients in (15, 100)
+            ),
+            _rows(PAPERS, (FINE_TUNED, DITTO)),
+        ),
+        Table("table2", "CIFAR-10, latent distributions, 15 clients", _latent("cifar10"), _rows(PAPERS)),
+        Table(
+            "table3",
+            "Out-of-distribution targets, five latent distributions, 15 clients",
+            (
+                Column("CIFAR-10", Case("cifar10", "ood", 5)),
+                Column("CIFAR-100", Case("cifar100", "ood", 5)),
+            ),
+            _rows(PAPERS),
+            runs=5,
+        ),
+        Table(
+            "table4",
+            "Differential privacy, five latent distributions, 15 clients",
+            BOTH,
+            _private((FEDAVG, FOMO_5)),
+        ),
+        Table("table5", "CIFAR-100, latent distributions, 15 clients", _latent("cifar100"), _rows(PAPERS)),
+        Table(
+            "table6",
+            "Differential privacy, and FedFomo on model averages (MA)",
+            BOTH,
+            _private((FEDAVG, FOMO_5, AVERAGES)),
+        ),
+        Table(
+            "authors",
+            "FedFomo (n = 5) as the paper has it, and with the options of its authors' code; not in the paper",
+            (Column("CIFAR-10, D = 5", LATENT_5),),
+            tuple(Row(variant) for variant in AUTHORS_OPTIONS),
+        ),
+    )
+}
+
+
+def exploring(epsilon: float) -> Variant:
+    """Return FedFomo (n = 5) with another ε; it does not decay any faster."""
+    options = ("num_downloads=5", f"epsilon={epsilon:g}")
+    return (
+        FOMO_5 if epsilon == 0.3 else Variant(f"fedfomo-5-epsilon-{epsilon:g}", f"ε = {epsilon:g}", "fedfomo", options)
+    )
+
+
+def downloading(number: int) -> Variant:
+    """Return FedFomo with another number of downloads (M)."""
+    return Variant(f"fedfomo-{number}", f"M = {number}", "fedfomo", (f"num_downloads={number}",))
+
+
+def splitting(fraction: float) -> Case:
+    """Return CIFAR-10 with five distributions and another share of validation data."""
+    return LATENT_5 if fraction == 0.2 else replace(LATENT_5, validation_fraction=fraction)
+
+
+FIGURES: dict[str, Target] = {
+    figure.name: figure
+    for figure in (
+        Target(
+            "clients",
+            "Accuracy with 100 clients over latent distributions, CIFAR-10",
+            3,
+            tuple(
+                (Case("cifar10", "latent", number, 100), variant)
+                for number in NUMBERS
+                for variant in (FOMO_5, FOMO_10, LOCAL, FEDAVG)
+            ),
+        ),
+        Target(
+            "weights",
+            "Client-to-client weights over rounds",
+            1,
+            (
+                *((Case("cifar10", "latent", number), FOMO_5) for number in NUMBERS),
+                (Case("cifar10", "latent", 5, 100), FOMO_5),
+            ),
+        ),
+        Target(
+            "exploration",
+            "FedFomo over ε and over the number of downloads M",
+            1,
+            (
+                *((LATENT_5, exploring(epsilon)) for epsilon in EPSILONS),
+                *((LATENT_5, downloading(number)) for number in DOWNLOADS),
+            ),
+        ),
+        Target(
+            "targets",
+            "Out-of-distribution targets: accuracy, and each client's weights for the others",
+            5,
+            (
+                *((Case("cifar10", "ood", 5), variant) for variant in PAPERS),
+                *((Case("cifar100", "ood", 5), variant) for variant in PAPERS),
+                (LATENT_5, FOMO_5),
+            ),
+        ),
+        Target(
+            "validation",
+            "FedFomo over the share of validation data",
+            5,
+            tuple((splitting(fraction), FOMO_5) for fraction in VALIDATION_FRACTIONS),
+        ),
+        Target(
+            "privacy",
+            "Differential privacy: weights and accuracy",
+            3,
+            tuple((replace(LATENT_5, noise=noise), variant) for variant in (FOMO_5, FEDAVG) for noise in NOISES),
+        ),
+    )
+}
+
+
+def find_target(name: str) -> Target:
+    """Return the table or figure of that name."""
+    if name in TABLES:
+        return TABLES[name].target
+    if name in FIGURES:
+        return FIGURES[name]
+    raise unknown("table or figure", name, [*TABLES, *FIGURES])

@@ -1,0 +1,167 @@
+"""The paper's protocol: a case to compare methods on, a variant of a method, a scale, a seed; one run is one cell."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedfomo.config import RunConfig, Setting, build
+from fedfomo.errors import InputError, unknown
+
+SCALES: dict[str, str] = {
+    "smoke": "seconds: handwritten digits, two rounds of one epoch; shows that everything runs, and nothing else",
+    "lite": "minutes a cell: a fifth of each client's data, with the paper's rounds and epochs",
+    "paper": "the full protocol",
+}
+ROUNDS: dict[int, tuple[int, float]] = {15: (20, 1.0), 100: (100, 0.1)}
+"""From a number of clients to rounds and participation, as in the paper."""
+DELTA = 1e-5
+"""δ of all private runs."""
+IMAGES = {"digits": 1437, "mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
+"""Training images of a data set, for forecasts."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What methods are compared on."""
+
+    dataset: str
+    scenario: str
+    distributions: int | None = None  # D
+    clients: int = 15  # K
+    validation_fraction: float | None = None  # None: the default, a fifth
+    noise: float | None = None  # σ of differentially private training; None: not private at all
+
+    @property
+    def name(self) -> str:
+        """A name for files: every value that tells this case from others."""
+        parts = [self.dataset, self.scenario]
+        if self.distributions is not None:
+            parts.append(f"d{self.distributions}")
+        parts.append(f"k{self.clients}")
+        if self.validation_fraction is not None:
+            parts.append(f"validation-{self.validation_fraction:g}")
+        if self.noise is not None:
+            parts.append(f"noise-{self.noise:g}")
+        return "-".join(parts)
+
+    def at(self, scale: str) -> dict[str, Any]:
+        """Return the values of the setting that this case is at a scale, as a configuration file would have them."""
+        if scale not in SCALES:
+            raise unknown("scale", scale, SCALES)
+        rounds, participation = ROUNDS[self.clients]
+        values: dict[str, Any] = {"dataset": self.dataset, "scenario": self.scenario, "clients": self.clients}
+        if self.distributions is not None:
+            values["distributions"] = self.distributions
+        values |= {"rounds": rounds, "participation": participation}
+        if self.validation_fraction is not None:
+            values["validation_fraction"] = self.validation_fraction
+        if scale == "lite":
+            values["data_fraction"] = 0.2
+        if scale == "smoke":
+            values |= {"dataset": "digits", "clients": min(self.clients, 30), "rounds": 2, "epochs": 1}
+        return values
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with its options, as a row of a table."""
+
+    name: str
+    label: str
+    method: str
+    options: tuple[str, ...] = ()
+    work: float = 1.0  # gradients that it computes, where local training computes 1; for forecasts
+
+    def work_among(self, clients: int) -> float:
+        """Return the gradients that it computes among so many clients; a shared pool grows with their number."""
+        return self.work if self.method != "fedavg-shared" else 1 + 0.05 * (clients - 1)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: what, on what, how large, with which seed."""
+
+    case: Case
+    variant: Variant
+    scale: str
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The cell's place among results, without an ending."""
+        return f"{self.scale}/{self.case.name}/{self.variant.name}-seed-{self.seed}"
+
+    @property
+    def file(self) -> Path:
+        """The file of its result, within the folder of results."""
+        return Path(f"{self.name}.json")
+
+    def why_not(self) -> str | None:
+        """Say why the cell cannot be computed, if it cannot."""
+        if self.case.noise is not None and "privacy" not in {part.name for part in fields(Setting)}:
+            return "differentially private training is not available yet"
+        return None
+
+    def config(self, data: Path | None = None, workers: int | None = None) -> RunConfig:
+        """Return the run that this cell is."""
+        reason = self.why_not()
+        if reason is not None:
+            raise InputError(f"{self.name} cannot be computed: {reason}")
+        setting = build(Setting, self.case.at(self.scale))
+        if self.case.noise is not None:
+            setting = _private(setting, self.case.noise)
+        needs_data = setting.dataset != "digits"
+        setting = replace(setting, data=data if needs_data else None, workers=workers)
+        return RunConfig(self.variant.method, self.variant.options, self.seed, None, setting)
+
+    def command(self) -> str:
+        """Spell out the command that computes the same run by itself."""
+        values = self.case.at(self.scale)
+        words = ["fedfomo", "run", "--method", self.variant.method]
+        if self.variant.options:
+            words += ["--options", *self.variant.options]
+        for name, value in values.items():
+            words += [f"--{name.replace('_', '-')}", str(value)]
+            if name == "dataset" and value != "digits":
+                words += ["--data", "FOLDER"]
+        if self.case.noise is not None:
+            words += ["--privacy.noise", f"{self.case.noise:g}", "--privacy.delta", f"{DELTA:g}"]
+        return shlex.join([*words, "--seed", str(self.seed)])
+
+    def gradients(self) -> float:
+        """Estimate how many examples the run differentiates."""
+        setting = build(Setting, self.case.at(self.scale))
+        scenario = setting.scenario
+        examples = IMAGES[setting.dataset] * scenario.data_fraction * (1 - scenario.validation_fraction)
+        work = self.variant.work_among(scenario.clients)
+        return setting.rounds * setting.participation * setting.training.epochs * examples * work
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or a figure: what it shows, and the cells behind it."""
+
+    name: str
+    title: str
+    runs: int  # that the paper averages over
+    pairs: tuple[tuple[Case, Variant], ...] = field(repr=False)
+
+    def cells(self, scale: str, seeds: range | tuple[int, ...] = (0,)) -> list[Cell]:
+        """Return its cells; those that start from the same clients follow each other."""
+        cases = dict.fromkeys(case for case, _ in self.pairs)
+        return [
+            Cell(case, variant, scale, seed)
+            for case in cases
+            for seed in seeds
+            for other, variant in self.pairs
+            if other == case
+        ]
+
+
+def _private(setting: Setting, noise: float) -> Setting:
+    privacy: Any = getattr(setting, "privacy")  # noqa: B009  (a part that settings may lack)
+    changed: dict[str, Any] = {"privacy": replace(privacy, noise=noise, delta=DELTA)}
+    return replace(setting, **changed)

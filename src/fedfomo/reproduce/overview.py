@@ -1,0 +1,97 @@
+"""The overview of all results: prose is written by hand, and what holds numbers is written anew from results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from fedfomo.errors import InputError, unknown
+from fedfomo.reproduce.catalogue import FIGURES, TABLES
+from fedfomo.reproduce.cells import Target
+from fedfomo.reproduce.claims import CLAIMS, Claim, findings
+from fedfomo.reproduce.paper import published
+from fedfomo.reproduce.results import Results
+
+SHOWN = ("paper", "lite")
+"""Scales that pages show: a smoke run says nothing about the paper."""
+FAR = 5.0  # points of accuracy
+BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
+BLANK = "# Results\n\n" + "\n\n".join(
+    f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far")
+)
+
+
+def refresh(text: str, results: Results) -> str:
+    """Replace every block between `begin NAME` and `end NAME` by what results say now."""
+    blocks: dict[str, Callable[[Results], str]] = {"state": state, "claims": claims, "far": far}
+
+    def anew(block: re.Match[str]) -> str:
+        name = block[1]
+        if name not in blocks:
+            raise unknown("block of the overview", name, blocks)
+        return f"<!-- begin {name} -->\n{blocks[name](results)}\n<!-- end {name} -->"
+
+    if len(BLOCK.findall(text)) != text.count("<!-- begin "):
+        raise InputError("a block of the overview is not closed: every <!-- begin NAME --> needs its <!-- end NAME -->")
+    return BLOCK.sub(anew, text)
+
+
+def state(results: Results) -> str:
+    """Say how much of every table and figure is computed."""
+    lines = ["| | what | full protocol | a fifth of the data |", "| --- | --- | ---: | ---: |"]
+    tables = [(f"[{name}]({name}.md)", table.target) for name, table in TABLES.items()]
+    for label, target in [*tables, *((name, figure) for name, figure in FIGURES.items())]:
+        counts = " | ".join(_count(target, scale, results) for scale in SHOWN)
+        lines.append(f"| {label} | {target.title} | {counts} |")
+    return "\n".join(lines)
+
+
+def claims(results: Results) -> str:
+    """Say of every claim where it holds, as far as anything is computed."""
+    lines = ["| the paper says | full protocol | a fifth of the data |", "| --- | --- | --- |"]
+    for claim in CLAIMS:
+        lines.append(f"| {claim.words} | {' | '.join(_verdict(claim, scale, results) for scale in SHOWN)} |")
+    return "\n".join(lines)
+
+
+def far(results: Results) -> str:
+    """List the cells of the full protocol that are far from the paper."""
+    lines: list[str] = []
+    done = 0
+    for table in TABLES.values():
+        if table.name == "table4":  # a part of table 6
+            continue
+        for column in table.columns:
+            for row in table.rows:
+                cells = Target("", "", 1, ((row.case_in(column), row.variant),)).cells("paper")
+                ours, theirs = results.figures(cells[0]), published(table.name, row.name, column.case)
+                if ours is None or theirs is None:
+                    continue
+                done += 1
+                if abs(ours.mean - theirs.mean) >= FAR:
+                    gap = f"{ours.mean - theirs.mean:+.1f}".replace("-", "−")
+                    lines.append(
+                        f"- {table.name}, {column.heading}, {row.label}: {ours} here, {theirs.text} there, {gap}"
+                    )
+    head = f"Of {done} cells with a number in the paper, {len(lines)} differ from it by {FAR:g} points or more"
+    return head + (".\n" if not lines else ":\n\n" + "\n".join(lines) + "\n")
+
+
+def _count(target: Target, scale: str, results: Results) -> str:
+    cells = {cell.name: cell for cell in target.cells(scale)}.values()
+    return f"{sum(bool(results.all_seeds(cell)) for cell in cells)} of {len(cells)}"
+
+
+def _verdict(claim: Claim, scale: str, results: Results) -> str:
+    found = findings(claim, scale, results)
+    if not found:
+        return "not computed"
+    holds = sum(finding.lead > 0 for finding in found)
+    cases = ", ".join(
+        f"{finding.where} {finding.lead:+.1f}".replace("-", "−")
+        + (f" ({finding.seeds} seeds)" if finding.seeds > 1 else "")
+        for finding in found
+    )
+    open_ones = len(claim.pairs) - len(found)
+    missing = f"; {open_ones} not computed" if open_ones else ""
+    return f"in {holds} of {len(found)}: {cases}{missing}"

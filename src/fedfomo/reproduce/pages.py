@@ -1,0 +1,121 @@
+"""Pages of results: every table with the paper's number beside ours and the difference, written from results alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
+from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.overview import BLANK, refresh
+from fedfomo.reproduce.paper import published
+from fedfomo.reproduce.results import Results
+
+SHOWN = ("paper", "lite")
+"""Scales that pages show: a smoke run says nothing about the paper."""
+HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
+MISSING = "–"
+HOW_TO_READ = f"""\
+Accuracy in %, the mean over clients after the last federated update; ± is the standard deviation over seeds, where
+there are several. Behind it, in brackets, the paper's number and the difference ours − paper. {MISSING} stands for a
+cell that has not been computed."""
+
+
+def write_pages(results: Results, folder: Path) -> list[Path]:
+    """Write the page of every table, and what the overview says of numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for table in TABLES.values():
+        written.append(folder / f"{table.name}.md")
+        written[-1].write_text(page(table, results), encoding="utf-8")
+    overview = folder / "README.md"
+    before = overview.read_text(encoding="utf-8") if overview.exists() else BLANK
+    overview.write_text(refresh(before, results), encoding="utf-8")
+    return [*written, overview]
+
+
+def page(table: Table, results: Results) -> str:
+    """Return the page of a table: its numbers at every scale, and what is behind them."""
+    is_papers = any(published(table.name, row.name, column.case) for row in table.rows for column in table.columns)
+    title = f"{table.name.replace('table', 'Table ')}: {table.title}" if is_papers else table.title
+    parts = [f"# {title}", HOW_TO_READ]
+    for scale in SHOWN:
+        parts.append(f"## {HEADINGS[scale]} (`--scale {scale}`)")
+        parts.append(f"    fedfomo reproduce {table.name} --scale {scale} --seeds {table.runs} --data FOLDER")
+        if any(results.all_seeds(cell) for cell in _all_cells(table, scale)):
+            parts += [
+                table_in_markdown(table, scale, results),
+                "Behind these numbers:",
+                _details(table, scale, results),
+            ]
+        else:
+            parts.append("Nothing of this has been computed yet. The paper's numbers:")
+            parts.append(table_in_markdown(table, scale, results))
+    return "\n\n".join(parts) + "\n"
+
+
+def table_in_markdown(table: Table, scale: str, results: Results) -> str:
+    """Return a table in the paper's shape: ours, and in brackets the paper's number and the difference."""
+    lines = [
+        f"| method | {' | '.join(_heading(column, table, scale, results) for column in table.columns)} |",
+        f"| --- |{' ---: |' * len(table.columns)}",
+    ]
+    for row in table.rows:
+        if row.is_papers or any(results.all_seeds(_cell(row, column, scale)) for column in table.columns):
+            entries = [entry(table, row, column, scale, results) for column in table.columns]
+            lines.append(f"| {row.label} | {' | '.join(entries)} |")
+    return "\n".join(lines)
+
+
+def entry(table: Table, row: Row, column: Column, scale: str, results: Results) -> str:
+    """Return ours, the paper's number and the difference, as far as they exist."""
+    cell = _cell(row, column, scale)
+    ours, theirs = results.figures(cell), published(table.name, row.name, column.case)
+    value = MISSING if ours is None else f"**{ours}**"
+    if theirs is None:
+        return value
+    difference = "" if ours is None else f", {signed(ours.mean - theirs.mean)}"
+    return f"{value} ({theirs.text}{difference})"
+
+
+def signed(difference: float) -> str:
+    """Spell out a difference with its sign."""
+    return f"{difference:+.2f}".replace("-", "−")
+
+
+def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
+    """Name a column, with the label distance of its clients, as the paper's authors count it, once one is computed."""
+    found = [
+        result.content["label_distance"]["official"]
+        for row in table.rows
+        for result in results.all_seeds(_cell(row, column, scale)).values()
+    ]
+    return f"{column.heading} (EMD {fmean(found):.2f})" if found and column.case.distributions else column.heading
+
+
+def _details(table: Table, scale: str, results: Results) -> str:
+    lines = [
+        "| cell | after update | after training | worst client | seeds | minutes a run |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for column in table.columns:
+        for row in table.rows:
+            cell = _cell(row, column, scale)
+            runs = results.all_seeds(cell)
+            if runs:
+                worst = 100 * fmean(min(run.accuracies()) for run in runs.values())
+                minutes = fmean(run.seconds for run in runs.values()) / 60
+                lines.append(
+                    f"| {column.heading}: {row.label} | {results.figures(cell)} |"
+                    f" {results.figures(cell, 'after_training')} | {worst:.1f} | {', '.join(map(str, runs))} |"
+                    f" {minutes:.1f} |"
+                )
+    return "\n".join(lines)
+
+
+def _cell(row: Row, column: Column, scale: str) -> Cell:
+    return Cell(row.case_in(column), row.variant, scale)
+
+
+def _all_cells(table: Table, scale: str) -> list[Cell]:
+    return [_cell(row, column, scale) for column in table.columns for row in table.rows]

@@ -1,0 +1,107 @@
+"""The order in which everything is computed: what matters most first, so that it can be stopped at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from fedfomo.reproduce.catalogue import (
+    BEYOND,
+    CFL,
+    DITTO,
+    FEDAVG,
+    FEDPROX,
+    FIGURES,
+    FINE_TUNED,
+    FOMO_5,
+    FOMO_10,
+    LATENT_5,
+    LG_FEDAVG,
+    LOCAL,
+    NUMBERS,
+    ORACLE,
+    PAPERS,
+    PFEDME,
+    TABLES,
+    Variant,
+)
+from fedfomo.reproduce.cells import Case, Cell
+
+OOD_5 = Case("cifar10", "ood", 5)
+CROWDS = (Case("cifar10", "pathological", clients=100), Case("mnist", "pathological", clients=100))
+REPEATED = ("fedfomo", "local", "fedavg")
+"""Methods whose runs are repeated with further seeds before anybody else's."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the queue."""
+
+    title: str
+    cells: tuple[Cell, ...]
+
+
+def stages() -> list[Stage]:
+    """Return the queue; no cell is in it twice."""
+    core = (FOMO_5, FOMO_10, LOCAL, FEDAVG)
+    first = (
+        *_cells(LATENT_5, (*core, FINE_TUNED, FEDPROX, LG_FEDAVG, CFL, PFEDME, DITTO, ORACLE), "paper"),
+        *_cells(OOD_5, (*core, ORACLE), "paper"),
+    )
+    second = tuple(cell for case in CROWDS for cell in _cells(case, core, "paper"))
+    # Five distributions first: that is where the ablations are.
+    cifar10 = [Case("cifar10", "latent", number) for number in (5, *(n for n in NUMBERS if n != 5))]
+    third = (
+        *(cell for case in (*cifar10, OOD_5) for cell in _cells(case, PAPERS, "lite")),
+        *TABLES["authors"].target.cells("lite"),
+    )
+    fourth = (
+        *TABLES["table1"].target.cells("lite"),
+        *TABLES["table5"].target.cells("lite"),
+        *_cells(Case("cifar100", "ood", 5), PAPERS, "lite"),
+        *TABLES["table6"].target.cells("lite"),
+    )
+    fifth = (
+        *(cell for figure in FIGURES.values() for cell in figure.cells("lite")),
+        *(cell for case in (LATENT_5, OOD_5) for cell in _cells(case, BEYOND, "lite")),
+    )
+    so_far = (*first, *second, *third, *fourth, *fifth)
+    rest = tuple(cell for table in TABLES.values() for cell in table.target.cells("paper"))
+    planned = (
+        ("full protocol: CIFAR-10, five latent distributions, in and out of distribution", first),
+        ("full protocol: pathological split, 100 clients", second),
+        ("a fifth of the data: tables 2 and 3 on CIFAR-10, the authors' options", third),
+        ("a fifth of the data: tables 1, 3 on CIFAR-100, 4, 5, 6", fourth),
+        ("a fifth of the data: figures, and rows beyond the paper's", fifth),
+        ("more seeds for FedFomo, Local and FedAvg", _repeated(so_far)),
+        ("full protocol: the rest of the tables", rest),
+    )
+    seen: set[str] = set()
+    return [Stage(title, tuple(_unseen(cells, seen))) for title, cells in planned]
+
+
+def _cells(case: Case, variants: Iterable[Variant], scale: str, seed: int = 0) -> list[Cell]:
+    return [Cell(case, variant, scale, seed) for variant in variants]
+
+
+def _repeated(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Return the same cells with the other seeds of the paper: three runs, or five shuffles of targets."""
+    by_case: dict[tuple[str, Case], list[Cell]] = {}
+    for cell in cells:
+        if cell.variant.method in REPEATED:
+            by_case.setdefault((cell.scale, cell.case), []).append(cell)
+    return tuple(
+        replace(cell, seed=seed)
+        for (_, case), chosen in by_case.items()
+        for seed in range(1, 5 if case.scenario == "ood" else 3)
+        for cell in chosen
+    )
+
+
+def _unseen(cells: Iterable[Cell], seen: set[str]) -> list[Cell]:
+    new: list[Cell] = []
+    for cell in cells:
+        if cell.name not in seen:
+            seen.add(cell.name)
+            new.append(cell)
+    return new

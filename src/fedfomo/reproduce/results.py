@@ -1,0 +1,131 @@
+"""What is kept of a finished cell: one small JSON file, readable without anything else of this library."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, pstdev
+from typing import Any, Literal
+
+from fedfomo.errors import InputError
+from fedfomo.reproduce.cells import Cell, Variant
+
+Point = Literal["after_update", "after_training"]
+
+# Until cells have been timed: two workers on two ordinary cores, and the paper's network.
+SECONDS_A_GRADIENT = {"digits": 2e-6, "mnist": 1.5e-4, "cifar10": 3e-4, "cifar100": 3e-4}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished cell."""
+
+    content: dict[str, Any]
+
+    def accuracies(self, point: Point = "after_update") -> list[float]:
+        """Return the accuracies of all clients that have test data."""
+        return [value for value in self.content[point]["accuracy"] if value is not None]
+
+    def mean(self, point: Point = "after_update") -> float:
+        """Return the mean accuracy over clients in %; every client counts alike."""
+        known = self.accuracies(point)
+        return 100 * fmean(known) if known else math.nan
+
+    def curve(self, point: Point = "after_update") -> list[float | None]:
+        """Return the mean accuracy of each round's cohort."""
+        return self.content["curves"][point]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.content["seconds"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One figure over several seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return fmean(self.values)
+
+    def __str__(self) -> str:
+        spread = f" ± {pstdev(self.values):.2f}" if len(self.values) > 1 else ""
+        return f"{self.mean:.2f}{spread}"
+
+
+class Results:
+    """The folder of finished cells."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: dict[str, Result] = {}
+
+    def has(self, cell: Cell) -> bool:
+        """Tell whether a cell is finished."""
+        return (self.folder / cell.file).exists()
+
+    def get(self, cell: Cell) -> Result | None:
+        """Return a cell's result if it is finished."""
+        if not self.has(cell):
+            return None
+        if cell.name not in self._read:
+            path = self.folder / cell.file
+            try:
+                self._read[cell.name] = Result(json.loads(path.read_bytes()))
+            except ValueError as error:
+                raise InputError(f"{path} is damaged ({error}): delete it, and it is computed again") from None
+        return self._read[cell.name]
+
+    def all_seeds(self, cell: Cell) -> dict[int, Result]:
+        """Return the results of a cell with whatever seeds there are."""
+        folder = (self.folder / cell.file).parent
+        seeds = sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"{cell.variant.name}-seed-*.json"))
+        found = {seed: self.get(Cell(cell.case, cell.variant, cell.scale, seed)) for seed in seeds}
+        return {seed: result for seed, result in found.items() if result is not None}
+
+    def figures(self, cell: Cell, point: Point = "after_update") -> Figures | None:
+        """Return a cell's mean accuracy in % over all seeds that are finished."""
+        values = [result.mean(point) for result in self.all_seeds(cell).values()]
+        return Figures(tuple(values)) if values else None
+
+    def forecast(self, cells: Iterable[Cell]) -> float:
+        """Estimate the seconds that unfinished cells will take, from those that are finished."""
+        return sum(self.pace(cell) * cell.gradients() for cell in cells if not self.has(cell))
+
+    def pace(self, cell: Cell) -> float:
+        """Estimate the seconds a gradient from finished cells that are most like this one."""
+        dataset = cell.case.at(cell.scale)["dataset"]
+        alike = [
+            [other for other in self.finished() if _alike(other.content, cell.variant, dataset)],
+            [other for other in self.finished() if other.content["config"]["dataset"] == dataset],
+        ]
+        for results in alike:
+            if results:
+                return median(r.seconds / max(1, _nominal(r.content)) for r in results)
+        return SECONDS_A_GRADIENT[dataset]
+
+    def finished(self) -> Sequence[Result]:
+        """Return all results."""
+        if len(self._files()) != len(self._read):
+            for path in self._files():
+                name = str(path.relative_to(self.folder).with_suffix(""))
+                self._read.setdefault(name, Result(json.loads(path.read_bytes())))
+        return [*self._read.values()]
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*/*/*-seed-*.json"))
+
+
+def _alike(content: dict[str, Any], variant: Variant, dataset: str) -> bool:
+    return content["config"]["method"] == variant.method and content["config"]["dataset"] == dataset
+
+
+def _nominal(content: dict[str, Any]) -> float:
+    return content["nominal_gradients"]

@@ -1,0 +1,176 @@
+"""Computing one cell: an ordinary run in a folder of its own, of which one small file is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from fedfomo.client import ClientId
+from fedfomo.config import RunConfig, write_toml
+from fedfomo.experiment import Prepared, RunRecord, Tell, go_on, start_run
+from fedfomo.model import Score
+from fedfomo.reproduce.cells import Cell
+from fedfomo.simulation.home import to_json
+from fedfomo.simulation.run import Watcher
+from fedfomo.simulation.tensors import write_atomically
+
+FORMAT = 1
+MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
+DIGITS = 4  # significant, of affinities
+WHEREABOUTS = ("workers", "data", "executor")  # lines of a configuration that do not decide a result
+
+
+class Stopwatch:
+    """Counts the seconds of the rounds that a run keeps, over all interruptions, and passes everything on."""
+
+    def __init__(self, file: Path, watcher: Watcher) -> None:
+        self._file = file
+        self._watcher = watcher
+        self._rounds: list[float] = json.loads(file.read_bytes()) if file.exists() else []
+        self._since = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds so far, since the last round included."""
+        return sum(self._rounds) + time.monotonic() - self._since
+
+    def start(self, rounds_done: int) -> None:
+        """Keep the times of the rounds that a checkpoint had."""
+        self._rounds = self._rounds[:rounds_done]
+        self._watcher.start(rounds_done)
+
+    def client_done(self, round: int, client: ClientId) -> None:
+        """Pass it on."""
+        self._watcher.client_done(round, client)
+
+    def round_done(
+        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
+    ) -> None:
+        """Note how long the round took."""
+        now = time.monotonic()
+        self._rounds.append(round_to(now - self._since))
+        self._since = now
+        write_atomically(self._file, json.dumps(self._rounds).encode(), durable=False)
+        self._watcher.round_done(round, after_update, after_training)
+
+
+def compute(
+    cell: Cell, config: RunConfig, prepared: Prepared, results: Path, work: Path, watcher: Watcher, tell: Tell
+) -> None:
+    """Compute a cell, or what an interruption left of it, and keep its result; the run's folder is then deleted."""
+    folder = work / cell.name
+    if not _can_go_on(folder, config):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        start_run(config, folder, prepared)
+    stopwatch = Stopwatch(folder / "seconds.json", watcher)
+    record = go_on(folder, prepared, stopwatch, tell)
+    content = describe(cell, config, folder, record, stopwatch.seconds)
+    path = results / cell.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, spell(content).encode())
+    shutil.rmtree(folder)
+
+
+def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, seconds: float) -> dict[str, Any]:
+    """Gather what is kept of a finished run."""
+    environment = json.loads((folder / "environment.json").read_bytes())
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    points = ("after_update", "after_training")
+    # What a later version adds to a record, such as privacy budgets, is kept as well.
+    further = {key: value for key, value in asdict(record).items() if key not in (*points, "affinity", "seconds")}
+    return {
+        "format": FORMAT,
+        "cell": {"scale": cell.scale, "case": cell.case.name, "variant": cell.variant.name, "seed": cell.seed},
+        "command": cell.command(),
+        "config": _flat(config),
+        **{key: environment[key] for key in ("python", "versions", "data", "parameters", "label_distance")},
+        "examples": environment["examples"],
+        "targets": environment["targets"],
+        **{point: _scores(getattr(record, point), len(environment["examples"])) for point in points},
+        "curves": {point: [_mean(line[point]) for line in rounds] for point in points},
+        **further,
+        "taken": _rounded(record.taken),
+        "affinity": _affinities(folder),
+        "nominal_gradients": cell.gradients(),
+        "seconds": round(seconds, 1),
+        "cores": os.cpu_count(),
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+    }
+
+
+def spell(content: dict[str, Any]) -> str:
+    """Spell out a result as JSON, one line for each of its parts."""
+    parts = [f" {json.dumps(key)}: {to_json(value)}" for key, value in content.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def round_to(value: float) -> float:
+    """Round to a few significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _can_go_on(folder: Path, config: RunConfig) -> bool:
+    """Tell whether a run was started there with just this configuration, wherever its data and workers were."""
+    if not ((folder / "config.toml").exists() and (folder / "environment.json").exists()):
+        return False
+    return _decisive((folder / "config.toml").read_text()) == _decisive(write_toml(config))
+
+
+def _decisive(configuration: str) -> list[str]:
+    return [line for line in configuration.splitlines() if line.partition(" = ")[0] not in WHEREABOUTS]
+
+
+def _flat(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration as one table, without what does not decide the result."""
+    flat: dict[str, Any] = {}
+
+    def add(values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                add(value)
+            elif name not in (*WHEREABOUTS, "out"):
+                flat[name] = value
+
+    add(asdict(config))
+    return flat
+
+
+def _scores(scores: Mapping[int, Score], clients: int) -> dict[str, list[float | None]]:
+    """Return accuracies and losses by client; a client that was never scored has none."""
+    known = [scores.get(client) for client in range(clients)]
+    return {
+        "accuracy": [None if score is None else round(score.accuracy, 6) for score in known],
+        "loss": [None if score is None else round_to(score.loss) for score in known],
+    }
+
+
+def _mean(scores: Mapping[str, Mapping[str, Any]]) -> float | None:
+    known = [score["accuracy"] for score in scores.values() if score["accuracy"] is not None]
+    return round(sum(known) / len(known), 6) if known else None
+
+
+def _affinities(folder: Path) -> dict[str, Any] | None:
+    """Return the affinity matrices after some rounds: all of them, if they are small, and always the last."""
+    files = sorted((folder / "affinity").glob("after-round-*.safetensors"))
+    if not files:
+        return None
+    size = load_file(files[-1])["affinity"].numel()
+    most = max(1, MOST_NUMBERS // size)
+    kept = [files[round((n + 1) * len(files) / most) - 1] for n in range(most)] if len(files) > most else files
+    return {
+        "after_rounds": [int(file.stem.rpartition("-")[2]) for file in kept],
+        "matrices": [_rounded(load_file(file)["affinity"].tolist()) for file in kept],
+    }
+
+
+def _rounded(rows: list[list[float]] | None) -> list[list[float]] | None:
+    return None if rows is None else [[round_to(value) if value else 0 for value in row] for row in rows]

@@ -1,0 +1,148 @@
+"""Cells are computed once, go on after an interruption, and leave one small file each."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedfomo.cli import main
+from fedfomo.config import RunConfig, options_of
+from fedfomo.reproduce.catalogue import FOMO_5, LATENT_5, LOCAL
+from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.results import Results
+
+CELL = Cell(LATENT_5, FOMO_5, "smoke")
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def folders(path: Path) -> list[str]:
+    return ["--results", str(path / "results"), "--work", str(path / "work"), "--pages", str(path / "pages")]
+
+
+def test_a_table_is_computed_once_and_shown_beside_the_papers_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+    files = sorted((tmp_path / "results").rglob("*.json"))
+    assert len(files) == 5
+    assert not [*(tmp_path / "work").rglob("*.safetensors")]
+    made = {path: path.stat().st_mtime_ns for path in files}
+    capsys.readouterr()
+
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+    assert {path: path.stat().st_mtime_ns for path in files} == made
+    shown = capsys.readouterr().out
+    assert "5 of 5 cells are done" in shown
+    result = Results(tmp_path / "results").get(CELL)
+    assert result is not None
+    assert f"| as the paper has it | **{result.mean():.2f}** |" in shown
+
+
+def test_a_result_says_everything_about_its_run(tmp_path: Path) -> None:
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+    path = tmp_path / "results" / CELL.file
+    content = json.loads(path.read_text())
+    assert path.stat().st_size < 200_000
+    assert content["cell"] == {
+        "scale": "smoke",
+        "case": "cifar10-latent-d5-k15",
+        "variant": "fedfomo-5",
+        "seed": 0,
+    }
+    assert content["config"]["rounds"] == 2
+    assert content["config"]["options"] == ["num_downloads=5"]
+    assert set(content["versions"]) >= {"fedfomo", "torch", "numpy"}
+    for point in ("after_update", "after_training"):
+        assert len(content[point]["accuracy"]) == 15
+        assert len(content["curves"][point]) == 2
+    assert content["affinity"]["after_rounds"] == [1, 2]
+    assert len(content["affinity"]["matrices"][1]) == 15
+    assert content["seconds"] > 0
+
+
+def test_the_command_of_a_result_computes_the_same_run(tmp_path: Path) -> None:
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+    content = json.loads((tmp_path / "results" / CELL.file).read_text())
+    _, *words = content["command"].split()
+    assert call(*words, "--workers", "0", "--out", str(tmp_path / "run")) == 0
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    for point in ("after_update", "after_training"):
+        alone = [round(record[point][str(client)]["accuracy"], 6) for client in range(15)]
+        assert alone == content[point]["accuracy"]
+
+
+def test_a_killed_cell_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedfomo", "reproduce", "authors", "--scale", "smoke", "--workers", "0"]
+    checkpoint = tmp_path / "killed" / "work" / CELL.name / "checkpoints"
+    with subprocess.Popen(
+        [*command, *folders(tmp_path / "killed")], stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        for _ in range(6000):
+            if (checkpoint.exists() and any(checkpoint.glob("*.json"))) or process.poll() is not None:
+                break
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+    subprocess.run([*command, *folders(tmp_path / "killed")], check=True, capture_output=True)
+    subprocess.run([*command, *folders(tmp_path / "whole")], check=True, capture_output=True)
+    killed, whole = (Results(tmp_path / name / "results").get(CELL) for name in ("killed", "whole"))
+    assert killed is not None
+    assert whole is not None
+    for part in ("after_update", "after_training", "curves", "affinity", "taken"):
+        assert killed.content[part] == whole.content[part]
+
+
+def test_what_was_begun_with_another_configuration_is_begun_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "work" / CELL.name
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text('method = "local"\n')
+    (folder / "environment.json").write_text("{}")
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+    assert Results(tmp_path / "results").has(CELL)
+
+
+def test_without_data_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("reproduce", "table2", *folders(tmp_path)) == 2
+    assert "--data FOLDER" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
+
+
+def test_unknown_names_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("reproduce", "tabel2", *folders(tmp_path)) == 2
+    assert "did you mean 'table2'?" in capsys.readouterr().err
+    assert call("reproduce", "table2", "--seeds", "0") == 2
+
+
+def test_the_list_says_what_is_done_and_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("reproduce", *folders(tmp_path)) == 0
+    assert "The queue" in capsys.readouterr().out
+    assert call("reproduce", "authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 0
+    assert capsys.readouterr().out.count("missing") == 5
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results" / CELL.file
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    assert call("reproduce", "authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 2
+    assert "delete it, and it is computed again" in capsys.readouterr().err
+
+
+def test_a_cell_is_the_run_that_its_command_says() -> None:
+    lite = Cell(LATENT_5, LOCAL, "lite", seed=3).config()
+    assert isinstance(lite, RunConfig)
+    assert (lite.seed, lite.method, options_of(lite.options)) == (3, "local", {})
+    scenario = lite.setting.scenario
+    assert (scenario.clients, scenario.distributions, scenario.data_fraction) == (15, 5, 0.2)
+    assert (lite.setting.rounds, lite.setting.training.epochs, lite.setting.training.learning_rate) == (20, 5, 0.1)
