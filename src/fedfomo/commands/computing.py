@@ -46,6 +46,8 @@ def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results
         except InputError as error:
             failed.append(cell)
             warn(f"{cell.name}: {error}")
+        except OSError:  # a disk that is full, for one, would fail all the others too
+            raise
         except Exception:  # a night's work must not end with the first method that breaks
             failed.append(cell)
             console.print_exception()

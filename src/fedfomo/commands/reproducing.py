@@ -12,7 +12,7 @@ import tyro
 from fedfomo.commands.terminal import console, parse
 from fedfomo.errors import require, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES, find_target
-from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.cells import SHOWN, Cell
 from fedfomo.reproduce.queue import Stage, stages
 from fedfomo.reproduce.results import Results
 
@@ -67,7 +67,8 @@ def reproduce(arguments: list[str]) -> None:
         for path in write_pages(results, config.pages):
             console.print(f"written to {path}", soft_wrap=True)
     elif config.name == "figures":
-        _draw(config, results, list(FIGURES))
+        for name in FIGURES:
+            _draw(name, config, results)
     else:
         from fedfomo.commands.computing import compute_all
 
@@ -77,7 +78,7 @@ def reproduce(arguments: list[str]) -> None:
 
             sys.stdout.write(table_in_markdown(TABLES[config.name], config.scale, results) + "\n")
         elif config.name in FIGURES:
-            _draw(config, results, [config.name])
+            _draw(config.name, config, results, (config.scale,))
 
 
 def _stages(config: ReproduceConfig) -> list[Stage]:
@@ -99,9 +100,8 @@ def _list(config: ReproduceConfig, results: Results) -> None:
         console.print(cells_table(planned[0], results))
 
 
-def _draw(config: ReproduceConfig, results: Results, names: list[str]) -> None:
+def _draw(name: str, config: ReproduceConfig, results: Results, scales: tuple[str, ...] = SHOWN) -> None:
     from fedfomo.reproduce.figures import draw
 
-    for name in names:
-        for path in draw(name, results, config.pages):
-            console.print(f"written to {path}", soft_wrap=True)
+    for path in draw(name, results, config.pages, scales):
+        console.print(f"written to {path}", soft_wrap=True)

@@ -15,6 +15,8 @@ SCALES: dict[str, str] = {
     "lite": "minutes a cell: a fifth of each client's data, with the paper's rounds and epochs",
     "paper": "the full protocol",
 }
+SHOWN = ("paper", "lite")
+"""Scales that pages and figures show: a smoke run says nothing about the paper."""
 ROUNDS: dict[int, tuple[int, float]] = {15: (20, 1.0), 100: (100, 0.1)}
 """From a number of clients to rounds and participation, as in the paper."""
 DELTA = 1e-5

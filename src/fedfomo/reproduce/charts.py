@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedfomo.reproduce.svg import COLOURS, FAINT, INK, Picture, dot, label, moved, polyline, rectangle
 
-SHADES = 24
+SHADES = 25  # an odd number: the one in the middle is for zero
 VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 LEFT, BELOW, ABOVE = 48.0, 38.0, 22.0  # room for ticks and words around a chart
 
@@ -67,6 +67,7 @@ def curves(
     if with_names:
         room = 30 + 6.2 * max(len(line.name) for line in lines)
         parts.append(moved(legend([(line.name, line.colour, line.dash) for line in lines]), LEFT + width + 10, ABOVE))
+    room = max(room, 6.8 * len(title) - width)
     return Picture(LEFT + width + room + 8, ABOVE + height + BELOW, "\n".join(parts))
 
 
@@ -109,15 +110,16 @@ def bars(groups: Mapping[str, Sequence[Bar]], title: str, y_words: str, bar_widt
 
 
 def matrix(rows: Sequence[Sequence[float]], title: str, groups: Sequence[int] | None, side: float = 150) -> Picture:
-    """Draw a matrix, every row from its least (dark) to its greatest (light) entry; the diagonal is left white."""
+    """Draw a matrix: light above zero, dark below, each row by its own extremes; the diagonal is left white."""
     size = len(rows)
     paths: dict[int, list[str]] = {}
     for receiver, row in enumerate(rows):
         others = [value for giver, value in enumerate(row) if giver != receiver]
-        least, span = min(others), (max(others) - min(others)) or 1.0
+        least, greatest = min(0.0, *others), max(0.0, *others)
         for giver, value in enumerate(row):
             if giver != receiver:
-                shade = round((value - least) / span * (SHADES - 1))
+                height = value / greatest if value > 0 else -value / least if value < 0 else 0.0
+                shade = round((1 + height) / 2 * (SHADES - 1))
                 paths.setdefault(shade, []).append(f"M{giver} {receiver}h1v1h-1z")
     drawn = "\n".join(f'<path fill="{colour_of(shade)}" d="{"".join(path)}"/>' for shade, path in sorted(paths.items()))
     scale = (
@@ -129,6 +131,16 @@ def matrix(rows: Sequence[Sequence[float]], title: str, groups: Sequence[int] | 
         parts += [polyline([(cut, ABOVE), (cut, ABOVE + side)], "white", 0.8) for cut in cuts]
         parts += [polyline([(0, ABOVE + cut), (side, ABOVE + cut)], "white", 0.8) for cut in cuts]
     return Picture(max(side, 6.0 * len(title)), ABOVE + side, "\n".join(parts))
+
+
+def key(names: Sequence[str], words: str) -> Picture:
+    """Say in a line which colour stands for what."""
+    parts = [label(LEFT, 12, words, 11)]
+    x = LEFT + 6.2 * len(words) + 10
+    for name, colour in zip(names, COLOURS, strict=False):
+        parts += [polyline([(x, 8), (x + 16, 8)], colour, 3), label(x + 20, 12, name, 11)]
+        x += 40 + 6.2 * len(name)
+    return Picture(x, 18, "\n".join(parts))
 
 
 def legend(entries: Sequence[tuple[str, str, str]]) -> str:

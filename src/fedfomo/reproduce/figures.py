@@ -23,13 +23,16 @@ from fedfomo.reproduce.catalogue import (
     exploring,
     splitting,
 )
-from fedfomo.reproduce.cells import Case, Cell, Variant
-from fedfomo.reproduce.charts import Bar, Curve, bars, curves, matrix
-from fedfomo.reproduce.overview import SHOWN
+from fedfomo.reproduce.cells import SHOWN, Case, Cell, Variant
+from fedfomo.reproduce.charts import Bar, Curve, bars, curves, key, matrix
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Figures, Result, Results
 from fedfomo.reproduce.svg import COLOURS, Picture, grid, titled
 
+READING = {
+    "weights": "; rows receive, columns give; light: valued, dark: harmful, in between: never met",
+    "targets": "; lines across bars are the paper's numbers",
+}
 SCALE_WORDS = {"paper": "full protocol", "lite": "a fifth of each client's data", "smoke": "a smoke run on digits"}
 Drawing = Callable[[str, Results], list[Picture]]
 
@@ -45,6 +48,7 @@ def draw(name: str, results: Results, folder: Path, scales: Sequence[str] = SHOW
         cells = {cell.name: cell for cell in figure.cells(scale)}.values()
         missing = sum(not results.all_seeds(cell) for cell in cells)
         note = SCALE_WORDS[scale] + (f"; {missing} of {len(cells)} cells are not computed" if missing else "")
+        note += READING.get(name, "")
         path = folder / f"{name}-{scale}.svg"
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(titled(grid(parts, 1, 24), figure.title, note).document(), encoding="utf-8")
@@ -96,7 +100,9 @@ def targets(scale: str, results: Results) -> list[Picture]:
     for case, words in ((table.columns[0].case, "foreign targets"), (LATENT_5, "own targets")):
         result = results.get(Cell(case, FOMO_5, scale))
         if result is not None:
-            parts.append(grid(client_curves(result, words), 5, 10))
+            names = [str(group) for group in sorted(set(result.content["groups"]))]
+            line = f"Affinity to the others, with {words}; colour: the distribution that the other trains on"
+            parts.append(grid([key(names, line), grid(client_curves(result), 5, 10)], 1, 10))
     return parts
 
 
@@ -161,7 +167,7 @@ def matrices(result: Result, name: str, most: int = 5) -> list[Picture]:
     return [matrix(kept["matrices"][n], title, groups, 170) for n, title in zip(chosen, words, strict=True)]
 
 
-def client_curves(result: Result, words: str) -> list[Picture]:
+def client_curves(result: Result) -> list[Picture]:
     """Draw for every client its affinity to the others over rounds, coloured by their distributions."""
     kept, groups, aims = result.content["affinity"], result.content["groups"], result.content["targets"]
     pictures: list[Picture] = []
@@ -180,7 +186,7 @@ def client_curves(result: Result, words: str) -> list[Picture]:
         ]
         aim = groups[aims[client]]
         title = f"client {client}: trains on {groups[client]}, aims at {aim}"
-        pictures.append(curves(lines, title, f"round ({words})", "affinity", (170, 110), with_names=False))
+        pictures.append(curves(lines, title, "round", "affinity", (190, 110), with_names=False))
     return pictures
 
 

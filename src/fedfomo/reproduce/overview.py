@@ -7,13 +7,11 @@ from collections.abc import Callable
 
 from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
-from fedfomo.reproduce.cells import Target
+from fedfomo.reproduce.cells import SHOWN, Target
 from fedfomo.reproduce.claims import CLAIMS, Claim, findings
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results
 
-SHOWN = ("paper", "lite")
-"""Scales that pages show: a smoke run says nothing about the paper."""
 FAR = 5.0  # points of accuracy
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(

@@ -6,13 +6,11 @@ from pathlib import Path
 from statistics import fmean
 
 from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
-from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.cells import SHOWN, Cell
 from fedfomo.reproduce.overview import BLANK, refresh
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results
 
-SHOWN = ("paper", "lite")
-"""Scales that pages show: a smoke run says nothing about the paper."""
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
 MISSING = "–"
 HOW_TO_READ = f"""\
