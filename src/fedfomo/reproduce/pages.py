@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
+from fedfomo.data.card import PUBLISHED_EMD
 from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
 from fedfomo.reproduce.cells import SHOWN, Cell
 from fedfomo.reproduce.overview import BLANK, refresh
@@ -82,13 +83,16 @@ def signed(difference: float) -> str:
 
 
 def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
-    """Name a column, with the label distance of its clients, as the paper's authors count it, once one is computed."""
+    """Name a column, with the label distance of its clients as the paper's authors count it: ours, and theirs."""
     found = [
         result.content["label_distance"]["official"]
         for row in table.rows
         for result in results.all_seeds(_cell(row, column, scale)).values()
     ]
-    return f"{column.heading} (EMD {fmean(found):.2f})" if found and column.case.distributions else column.heading
+    theirs = PUBLISHED_EMD.get(column.case.dataset, {}).get(column.case.distributions or 0)
+    if theirs is None or column.case.scenario != "latent" or table.name not in ("table2", "table5"):
+        return column.heading
+    return f"{column.heading}, EMD {f'{fmean(found):.2f}' if found else MISSING} ({theirs:.2f})"
 
 
 def _details(table: Table, scale: str, results: Results) -> str:

@@ -1,0 +1,96 @@
+"""What is planned: every number of the paper has a cell, no cell is planned twice, and each is a possible run."""
+
+import pytest
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.config import options_of
+from fedfomo.errors import InputError
+from fedfomo.reproduce.catalogue import FIGURES, FOMO_5, LATENT_5, PAPERS, TABLES, find_target
+from fedfomo.reproduce.cells import SCALES, Case, Cell
+from fedfomo.reproduce.paper import published
+from fedfomo.reproduce.queue import stages
+
+PAPERS_TABLES = [name for name in TABLES if name.startswith("table")]
+
+
+@pytest.mark.parametrize("name", PAPERS_TABLES)
+def test_every_cell_of_a_table_has_the_papers_number(name: str) -> None:
+    table = TABLES[name]
+    for column in table.columns:
+        for row in table.rows:
+            number = published(name, row.name, column.case)
+            assert (number is not None) == row.is_papers
+            if number is not None:
+                assert 0 < number.mean < 100
+
+
+def test_some_numbers_of_the_paper() -> None:
+    cases = {case.name: case for case, _ in TABLES["table1"].target.pairs}
+    found = published("table1", "fedfomo-10", cases["cifar10-pathological-k100"])
+    assert found is not None
+    assert (found.text, found.mean) == ("92.67 ± 4.21", 92.67)
+    budget = published("table4", "fedfomo-5-noise-2", LATENT_5, "epsilon")
+    assert budget is not None
+    assert budget.text == "1.70 ± 0.04"
+    assert published("table4", "fedfomo-5-noise-0", LATENT_5, "epsilon") is None
+    assert published("authors", "fedfomo-5", LATENT_5) is None
+
+
+def test_the_tables_have_the_papers_shape() -> None:
+    shapes = {name: len(TABLES[name].target.cells("paper")) for name in PAPERS_TABLES}
+    assert shapes == {"table1": 44, "table2": 55, "table3": 22, "table4": 12, "table5": 55, "table6": 18}
+    assert len(TABLES["authors"].target.cells("lite")) == 5
+
+
+def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
+    queued = [cell for stage in stages() for cell in stage.cells]
+    names = {cell.name for cell in queued}
+    assert len(names) == len(queued)
+    for target in [*(TABLES[name].target for name in TABLES), *FIGURES.values()]:
+        assert {cell.name for cell in target.cells("lite")} <= names
+    for name in TABLES:
+        assert {cell.name for cell in TABLES[name].target.cells("paper")} <= names
+
+
+def test_the_full_protocol_with_five_distributions_comes_first() -> None:
+    first, second, *_ = stages()
+    assert first.cells[0] == Cell(LATENT_5, FOMO_5, "paper")
+    assert [len(first.cells), len(second.cells)] == [16, 8]
+    assert {cell.case.name for cell in first.cells} == {"cifar10-latent-d5-k15", "cifar10-ood-d5-k15"}
+
+
+def test_seeds_repeat_three_runs_and_five_shuffles() -> None:
+    (repeats,) = [stage for stage in stages() if stage.title.startswith("more seeds")]
+    seeds = {
+        scenario: {cell.seed for cell in repeats.cells if cell.case.scenario == scenario}
+        for scenario in ("latent", "ood", "pathological")
+    }
+    assert seeds == {"latent": {1, 2}, "ood": {1, 2, 3, 4}, "pathological": {1, 2}}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_cell_is_a_possible_run(scale: str) -> None:
+    for target in [*(table.target for table in TABLES.values()), *FIGURES.values()]:
+        for cell in target.cells(scale):
+            make_algorithm(cell.variant.method, options_of(cell.variant.options))
+            assert cell.gradients() > 0
+            assert "--seed 0" in cell.command()
+            if cell.why_not() is None:
+                config = cell.config()
+                assert config.setting.scenario.data_fraction == (0.2 if scale == "lite" else 1.0)
+
+
+def test_the_papers_protocol() -> None:
+    few, many = (Cell(Case("mnist", "pathological", clients=clients), PAPERS[0], "paper") for clients in (15, 100))
+    assert (few.config().setting.rounds, few.config().setting.participation) == (20, 1.0)
+    assert (many.config().setting.rounds, many.config().setting.participation) == (100, 0.1)
+    assert few.config().setting.training.learning_rate == 0.01
+    assert few.config().setting.training.epochs == 5
+    assert few.config().setting.training.batch_size == 50
+
+
+def test_names_that_nothing_answers_to_are_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'table2'"):
+        find_target("tabel2")
+    with pytest.raises(InputError, match="unknown scale"):
+        LATENT_5.at("huge")

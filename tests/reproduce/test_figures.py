@@ -1,0 +1,66 @@
+"""Figures are whole vector files, drawn from what is computed."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from fedfomo.reproduce.catalogue import FIGURES
+from fedfomo.reproduce.charts import SHADES, Curve, colour_of, curves, matrix, ticks
+from fedfomo.reproduce.figures import draw
+from fedfomo.reproduce.results import Results
+from made_results import keep
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_once_its_cells_are_computed(name: str, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    assert draw(name, Results(results), tmp_path / "pages") == []
+    for cell in FIGURES[name].cells("lite"):
+        keep(results, cell, [0.5, 0.6, 0.7, 0.8])
+    (path,) = draw(name, Results(results), tmp_path / "pages")
+    assert path.name == f"{name}-lite.svg"
+    drawing = ElementTree.fromstring(path.read_text())  # noqa: S314  (our own file)
+    assert drawing.tag == f"{SVG}svg"
+    assert "not computed" not in path.read_text()
+    assert "nan" not in path.read_text()
+
+
+def test_a_figure_with_gaps_says_so(tmp_path: Path) -> None:
+    cells = FIGURES["exploration"].cells("paper")
+    keep(tmp_path, cells[0], [0.5])
+    (path,) = draw("exploration", Results(tmp_path), tmp_path)
+    assert "8 of 9 cells are not computed" in path.read_text()
+
+
+def test_rows_of_a_matrix_are_light_for_what_is_valued_and_dark_for_what_harms() -> None:
+    drawn = matrix([[9.0, 2.0, -4.0], [0.0, 9.0, 0.0], [1.0, -1.0, 9.0]], "P", None).body
+    elements = ElementTree.fromstring(f"<g>{drawn}</g>").iter("path")  # noqa: S314  (our own drawing)
+    paths = {element.get("fill"): element.get("d") for element in elements}
+    light, dark, neither = (colour_of(shade) for shade in (SHADES - 1, 0, SHADES // 2))
+    assert paths == {
+        light: "M1 0h1v1h-1zM0 2h1v1h-1z",
+        dark: "M2 0h1v1h-1zM1 2h1v1h-1z",
+        neither: "M0 1h1v1h-1zM2 1h1v1h-1z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 100.0], [0, 20, 40, 60, 80, 100]),
+        ([31.0, 33.9], [31, 32, 33, 34]),
+        ([5.0, 5.0], [4.4, 4.6, 4.8, 5.0, 5.2, 5.4, 5.6]),
+        ([], [0, 1]),
+    ],
+)
+def test_ticks_are_round_numbers_around_the_values(values: list[float], expected: list[float]) -> None:
+    assert ticks(values) == pytest.approx(expected)
+
+
+def test_points_without_a_value_are_left_out() -> None:
+    drawn = curves([Curve("a", [(0.0, 1.0), (1.0, None), (2.0, float("nan")), (3.0, 2.0)], "red")], "t", "x", "y").body
+    (line,) = [element for element in drawn.split("<") if 'stroke="red"' in element and "1.6" in element]
+    assert len(line.split('points="')[1].split('"')[0].split()) == 2

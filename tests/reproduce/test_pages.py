@@ -1,0 +1,117 @@
+"""Pages show ours, the paper's number and the difference; what is missing shows as missing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedfomo.errors import InputError
+from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL, ORACLE, TABLES
+from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.claims import CLAIMS, findings
+from fedfomo.reproduce.overview import refresh
+from fedfomo.reproduce.pages import page, table_in_markdown, write_pages
+from fedfomo.reproduce.results import Results
+from made_results import keep
+
+
+def row_of(markdown: str, label: str) -> list[str]:
+    (line,) = [line for line in markdown.splitlines() if line.startswith(f"| {label} |")]
+    return [entry.strip() for entry in line.strip("|").split("|")]
+
+
+def test_a_cell_shows_the_mean_over_clients_and_seeds_and_how_far_it_is_from_the_paper(tmp_path: Path) -> None:
+    keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper", 0), [0.8, 0.9, None])  # 85
+    keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper", 1), [0.82, 0.92, None])  # 87
+    entries = row_of(table_in_markdown(TABLES["table2"], "paper", Results(tmp_path)), "FedFomo (n = 5)")
+    assert entries[4] == "**86.00 ± 1.00** (85.050 ± 0.13, +0.95)"
+    assert entries[1] == "– (77.823 ± 2.24)"
+
+
+def test_a_difference_below_zero_has_its_sign(tmp_path: Path) -> None:
+    keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7])
+    entries = row_of(table_in_markdown(TABLES["table2"], "paper", Results(tmp_path)), "Local Training")
+    assert entries[4] == "**70.00** (76.52 ± 11.46, −6.52)"
+
+
+def test_scales_are_kept_apart(tmp_path: Path) -> None:
+    keep(tmp_path, Cell(LATENT_5, LOCAL, "lite"), [0.7])
+    assert "**70.00**" not in table_in_markdown(TABLES["table2"], "paper", Results(tmp_path))
+    assert "**70.00**" in table_in_markdown(TABLES["table2"], "lite", Results(tmp_path))
+
+
+def test_rows_beyond_the_papers_appear_once_computed_and_have_no_number_of_the_paper(tmp_path: Path) -> None:
+    table = TABLES["table2"]
+    assert "oracle" not in table_in_markdown(table, "paper", Results(tmp_path))
+    keep(tmp_path, Cell(LATENT_5, ORACLE, "paper"), [0.9])
+    assert row_of(table_in_markdown(table, "paper", Results(tmp_path)), "oracle clusters")[1:] == [
+        *["–"] * 3,
+        "**90.00**",
+        "–",
+    ]
+
+
+def test_private_rows_are_cells_of_their_own(tmp_path: Path) -> None:
+    keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper"), [0.9])
+    keep(tmp_path, Cell(replace(LATENT_5, noise=1.0), FOMO_5, "paper"), [0.7])
+    shown = table_in_markdown(TABLES["table4"], "paper", Results(tmp_path))
+    assert row_of(shown, "FedFomo (n = 5), σ = 0")[1] == "– (71.56 ± 1.20)"
+    assert row_of(shown, "FedFomo (n = 5), σ = 1")[1] == "**70.00** (71.28 ± 1.06, −1.28)"
+
+
+def test_a_page_shows_both_points_of_evaluation_and_the_command(tmp_path: Path) -> None:
+    keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7, 0.6], after_training=0.75)
+    shown = page(TABLES["table2"], Results(tmp_path))
+    assert "| D = 5: Local Training | 65.00 | 75.00 | 60.0 | 0 | 2.0 |" in shown
+    assert "fedfomo reproduce table2 --scale paper --seeds 3 --data FOLDER" in shown
+    assert "D = 5, EMD 1.50 (2.80)" in shown
+
+
+def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -> None:
+    for seed, (five, ten, local) in enumerate(((0.8, 0.7, 0.75), (0.6, 0.8, 0.75))):
+        keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper", seed), [five])
+        keep(tmp_path, Cell(LATENT_5, FOMO_10, "paper", seed), [ten])
+        keep(tmp_path, Cell(LATENT_5, LOCAL, "paper", seed), [local])
+    keep(tmp_path, Cell(LATENT_5, FOMO_10, "paper", 2), [1.0])  # Local has no such seed
+    ahead_of_local, ahead_of_fedavg, *_ = CLAIMS
+    (finding,) = findings(ahead_of_local, "paper", Results(tmp_path))
+    assert (finding.where, finding.seeds) == ("D = 5", 2)
+    assert finding.lead == pytest.approx(0.0)  # (70 + 80) / 2 of n = 10, the better one, less 75
+    assert findings(ahead_of_fedavg, "paper", Results(tmp_path)) == []
+
+
+def test_prose_is_left_alone_and_numbers_are_written_anew(tmp_path: Path) -> None:
+    results, pages = tmp_path / "results", tmp_path / "pages"
+    pages.mkdir()
+    words = "# Mine\n\n<!-- begin state -->\nold\n<!-- end state -->\n\nlast words\n"
+    (pages / "README.md").write_text(words)
+    keep(results, Cell(LATENT_5, FEDAVG, "lite"), [0.3])
+    written = write_pages(Results(results), pages)
+    assert {path.name for path in written} == {*(f"{name}.md" for name in TABLES), "README.md"}
+    overview = (pages / "README.md").read_text()
+    assert overview.startswith("# Mine\n\n<!-- begin state -->\n| |")
+    assert overview.endswith("<!-- end state -->\n\nlast words\n")
+    assert "| [table2](table2.md) | CIFAR-10, latent distributions, 15 clients | 0 of 55 | 1 of 55 |" in overview
+    assert refresh(overview, Results(results)) == overview
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<!-- begin state -->\n", "is not closed"),
+        ("<!-- begin stats -->\n<!-- end stats -->", "did you mean 'state'?"),
+    ],
+)
+def test_a_broken_overview_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words.replace("?", r"\?")):
+        refresh(text, Results(tmp_path))
+
+
+def test_the_committed_pages_are_those_of_the_committed_results(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    committed = root / "docs" / "results"
+    pages = tmp_path / "results"
+    pages.mkdir()
+    (pages / "README.md").write_text((committed / "README.md").read_text())
+    for path in write_pages(Results(root / "results"), pages):
+        assert path.read_text() == (committed / path.name).read_text(), f"{path.name}: run `fedfomo reproduce pages`"
