@@ -16,6 +16,7 @@ from fedfomo.data.partitions import (
     dirichlet,
     group_of_each_client,
     iid,
+    keep,
     pathological,
     shuffle_targets,
     training_size,
@@ -285,3 +286,30 @@ def test_ten_thousand_clients_take_less_than_five_seconds() -> None:
         partition = build()
         assert time.perf_counter() - start < 5
         assert sum(len(own_training(client)) for client in partition.clients) == 50_000
+
+
+@given(st.integers(1, 12), st.integers(0, 99), st.floats(0.01, 1))
+def test_clients_that_keep_a_share_hold_less_of_every_label_and_nothing_new(
+    clients: int, seed: int, fraction: float
+) -> None:
+    labels = np.arange(400) % 5
+    whole = iid(labels, labels, clients, seed)
+    kept = keep(whole, labels, fraction, seed)
+    for before, after in zip(whole.clients, kept.clients, strict=True):
+        assert after.test is before.test
+        for some, everything in ((after.train, before.train), (after.validation, before.validation)):
+            assert np.isin(some, everything).all()
+            assert (np.diff(some) > 0).all()
+            for label in range(5):
+                due = fraction * np.count_nonzero(labels[everything] == label)
+                assert abs(np.count_nonzero(labels[some] == label) - due) < 1 + 1e-6
+
+
+def test_a_share_of_one_keeps_everything() -> None:
+    labels = np.arange(100) % 5
+    whole = iid(labels, labels, 3, 0)
+    for before, after in zip(whole.clients, keep(whole, labels, 1.0, 0).clients, strict=True):
+        assert after.train.tolist() == before.train.tolist()
+        assert after.validation.tolist() == before.validation.tolist()
+    with pytest.raises(InputError, match="data fraction is 0"):
+        keep(whole, labels, 0, 0)

@@ -131,6 +131,8 @@ def test_nothing_to_train_on_is_refused(digits: DataSet) -> None:
         ({"share_fraction": -0.05}, "share_fraction is -0.05"),
         ({"share_fraction": 5}, "share_fraction is 5"),
         ({"share_fraction": "all"}, "share_fraction is 'all'"),
+        ({"data_fraction": 0.0}, "data_fraction is 0.0"),
+        ({"data_fraction": 1.5}, "data_fraction is 1.5"),
         ({"alpha": float("nan")}, "alpha is nan"),
         ({"alpha": 0}, "alpha is 0"),
         ({"alpha": float("inf")}, "alpha is inf"),
