@@ -7,7 +7,13 @@ from pathlib import Path
 from fedfomo.reproduce.cells import Cell
 
 
-def keep(folder: Path, cell: Cell, accuracies: Sequence[float | None], after_training: float = 0.5) -> None:
+def keep(
+    folder: Path,
+    cell: Cell,
+    accuracies: Sequence[float | None],
+    after_training: float = 0.5,
+    epsilons: Sequence[float | None] = (),
+) -> None:
     """Write the result of a cell that ended with these accuracies."""
     clients = len(accuracies)
     matrix = [[float(r // 2 == g // 2) - 0.5 for g in range(clients)] for r in range(clients)]
@@ -20,6 +26,7 @@ def keep(folder: Path, cell: Cell, accuracies: Sequence[float | None], after_tra
         "groups": [client // 2 for client in range(clients)],
         "targets": list(range(clients)),
         "affinity": {"after_rounds": [1, 2], "matrices": [matrix, matrix]},
+        "spent": {client: {"training": epsilon} for client, epsilon in enumerate(epsilons)} or None,
         "nominal_gradients": cell.gradients(),
         "seconds": 120.0,
     }

@@ -62,6 +62,15 @@ def test_private_rows_are_cells_of_their_own(tmp_path: Path) -> None:
     assert row_of(shown, "FedFomo (n = 5), σ = 1")[1] == "**70.00** (71.28 ± 1.06, −1.28)"
 
 
+def test_budgets_stand_beside_the_papers_and_are_finite_or_missing(tmp_path: Path) -> None:
+    noisy = [replace(LATENT_5, noise=noise) for noise in (1.0, 2.0)]
+    keep(tmp_path, Cell(noisy[0], FOMO_5, "lite"), [0.7, 0.7], epsilons=[8.0, 9.0])
+    keep(tmp_path, Cell(noisy[1], FOMO_5, "lite"), [0.7, 0.7], epsilons=[2.0, None])
+    shown = page(TABLES["table4"], Results(tmp_path))
+    assert "| FedFomo (n = 5), σ = 1 | **8.50** (6.89 ± 0.13) | – (8.20 ± 0.69) |" in shown
+    assert "| FedFomo (n = 5), σ = 2 | – (1.70 ± 0.04) | – (1.71 ± 0.15) |" in shown
+
+
 def test_a_page_shows_both_points_of_evaluation_and_the_command(tmp_path: Path) -> None:
     keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7, 0.6], after_training=0.75)
     shown = page(TABLES["table2"], Results(tmp_path))

@@ -42,11 +42,8 @@ def page(table: Table, results: Results) -> str:
         parts.append(f"## {HEADINGS[scale]} (`--scale {scale}`)")
         parts.append(f"    fedfomo reproduce {table.name} --scale {scale} --seeds {table.runs} --data FOLDER")
         if any(results.all_seeds(cell) for cell in _all_cells(table, scale)):
-            parts += [
-                table_in_markdown(table, scale, results),
-                "Behind these numbers:",
-                _details(table, scale, results),
-            ]
+            parts += [table_in_markdown(table, scale, results), *_budgets(table, scale, results)]
+            parts += ["Behind these numbers:", _details(table, scale, results)]
         else:
             parts.append("Nothing of this has been computed yet. The paper's numbers:")
             parts.append(table_in_markdown(table, scale, results))
@@ -93,6 +90,28 @@ def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
     if theirs is None or column.case.scenario != "latent" or table.name not in ("table2", "table5"):
         return column.heading
     return f"{column.heading}, EMD {f'{fmean(found):.2f}' if found else MISSING} ({theirs:.2f})"
+
+
+def _budgets(table: Table, scale: str, results: Results) -> list[str]:
+    """Return a table of ε, where the paper has one: the mean over clients, as far as it is finite."""
+    rows = [row for row in table.rows if published(table.name, row.name, table.columns[0].case, "epsilon")]
+    if not rows:
+        return []
+    lines = [
+        f"| ε of training records, δ = 10⁻⁵ | {' | '.join(column.heading for column in table.columns)} |",
+        f"| --- |{' ---: |' * len(table.columns)}",
+    ]
+    for row in rows:
+        entries: list[str] = []
+        for column in table.columns:
+            spent = [run.epsilon for run in results.all_seeds(_cell(row, column, scale)).values()]
+            finite = [epsilon for epsilon in spent if epsilon is not None]
+            theirs = published(table.name, row.name, column.case, "epsilon")
+            entries.append(
+                f"{f'**{fmean(finite):.2f}**' if finite else MISSING} ({theirs.text if theirs else MISSING})"
+            )
+        lines.append(f"| {row.label} | {' | '.join(entries)} |")
+    return ["\n".join(lines)]
 
 
 def _details(table: Table, scale: str, results: Results) -> str:

@@ -39,6 +39,12 @@ class Result:
         return self.content["curves"][point]
 
     @property
+    def epsilon(self) -> float | None:
+        """The mean over clients of ε of their training records; None where it is infinite, or nothing was private."""
+        spent = [one["training"] for one in (self.content.get("spent") or {}).values()]
+        return fmean(spent) if spent and None not in spent else None
+
+    @property
     def seconds(self) -> float:
         """How long it took."""
         return self.content["seconds"]

@@ -130,18 +130,12 @@ def _decisive(configuration: str) -> list[str]:
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
-    """Return a configuration as one table, without what does not decide the result."""
-    flat: dict[str, Any] = {}
-
-    def add(values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            if isinstance(value, dict):
-                add(value)
-            elif name not in (*WHEREABOUTS, "out"):
-                flat[name] = value
-
-    add(asdict(config))
-    return flat
+    """Return a configuration as one table, without what does not decide the result; privacy is a table of its own."""
+    values = asdict(config)
+    setting: dict[str, Any] = values.pop("setting")
+    parts = {name: setting.pop(name) for name in ("scenario", "training")}
+    flat = {**values, **setting, **parts["scenario"], **parts["training"]}
+    return {name: value for name, value in flat.items() if name not in (*WHEREABOUTS, "out")}
 
 
 def _scores(scores: Mapping[int, Score], clients: int) -> dict[str, list[float | None]]:
