@@ -13,11 +13,13 @@ def keep(
     accuracies: Sequence[float | None],
     after_training: float = 0.5,
     epsilons: Sequence[float | None] = (),
+    seconds: float = 120.0,
 ) -> None:
     """Write the result of a cell that ended with these accuracies."""
     clients = len(accuracies)
     matrix = [[float(r // 2 == g // 2) - 0.5 for g in range(clients)] for r in range(clients)]
     content = {
+        "cell": {"scale": cell.scale},
         "config": {"method": cell.variant.method, "dataset": cell.case.at(cell.scale)["dataset"]},
         "label_distance": {"l1": 1.0, "official": 1.5},
         "after_update": {"accuracy": accuracies},
@@ -28,7 +30,7 @@ def keep(
         "affinity": {"after_rounds": [1, 2], "matrices": [matrix, matrix]},
         "spent": {client: {"training": epsilon} for client, epsilon in enumerate(epsilons)} or None,
         "nominal_gradients": cell.gradients(),
-        "seconds": 120.0,
+        "seconds": seconds,
     }
     path = folder / cell.file
     path.parent.mkdir(parents=True, exist_ok=True)

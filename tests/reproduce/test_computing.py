@@ -6,15 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedfomo.cli import main
+from fedfomo.commands.computing import compute_all
+from fedfomo.commands.reproducing import ReproduceConfig
 from fedfomo.config import RunConfig, options_of
-from fedfomo.reproduce.catalogue import FOMO_5, LATENT_5, LOCAL
-from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_5, LOCAL
+from fedfomo.reproduce.cells import Cell, Variant
 from fedfomo.reproduce.results import Results
+from made_results import keep
 
 CELL = Cell(LATENT_5, FOMO_5, "smoke")
 
@@ -109,6 +113,30 @@ def test_what_was_begun_with_another_configuration_is_begun_anew(tmp_path: Path)
     (folder / "environment.json").write_text("{}")
     assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
     assert Results(tmp_path / "results").has(CELL)
+
+
+def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = Cell(LATENT_5, Variant("broken", "", "fedfomo", ("num_downloads=0",)), "smoke")
+    results, work, pages = (tmp_path / name for name in ("results", "work", "pages"))
+    config = ReproduceConfig("authors", "smoke", results=results, work=work, pages=pages, workers=0)
+    with pytest.raises(SystemExit) as ended:
+        compute_all([broken, CELL], config, Results(results))
+    assert ended.value.code == 1
+    shown = capsys.readouterr()
+    assert "num_downloads must be at least 1" in shown.out
+    assert f"cells that failed, 1 in all: {broken.name}" in shown.err
+    assert Results(results).has(CELL)
+
+
+def test_forecasts_follow_the_finished_cells_that_are_most_alike(tmp_path: Path) -> None:
+    fomo, local, other = Cell(LATENT_5, FOMO_5, "lite"), Cell(LATENT_5, LOCAL, "lite"), Cell(LATENT_5, FEDAVG, "lite")
+    before = Results(tmp_path).forecast([fomo, local])
+    assert before == pytest.approx(2 * 240)  # until anything is measured
+    keep(tmp_path, fomo, [0.5], seconds=300.0)
+    keep(tmp_path, local, [0.5], seconds=100.0)
+    again = [replace(cell, seed=1) for cell in (fomo, local, other)]
+    assert [Results(tmp_path).forecast([cell]) for cell in again] == pytest.approx([300, 100, 200])
+    assert Results(tmp_path).forecast([fomo]) == 0
 
 
 def test_without_data_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

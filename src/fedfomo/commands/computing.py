@@ -32,12 +32,9 @@ def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results
     failed: list[Cell] = []
     latest: tuple[Setting, int, Prepared] | None = None
     for number, cell in enumerate(waiting):
-        left = results.forecast(waiting[number:])
-        console.print(
-            f"{cell.name}: forecast {duration(results.forecast([cell]))}; {len(waiting) - number} cells to go,"
-            f" about {duration(left)}",
-            soft_wrap=True,
-        )
+        so_far = Results(config.results)  # what has just been computed makes a better forecast
+        left = f"{len(waiting) - number} cells to go, about {duration(so_far.forecast(waiting[number:]))}"
+        console.print(f"{cell.name}: forecast {duration(so_far.forecast([cell]))}; {left}", soft_wrap=True)
         try:
             planned = cell.config(config.data, config.workers)
             if latest is None or latest[:2] != (planned.setting, planned.seed):
@@ -52,7 +49,7 @@ def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results
             failed.append(cell)
             console.print_exception()
     if failed:
-        fail(f"{len(failed)} cells failed: {', '.join(cell.name for cell in failed)}", 1)
+        fail(f"cells that failed, {len(failed)} in all: {', '.join(cell.name for cell in failed)}", 1)
 
 
 def _compute(cell: Cell, planned: RunConfig, prepared: Prepared, config: ReproduceConfig) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fedfomo.commands.terminal import console, parse
+from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.errors import require, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES, find_target
 from fedfomo.reproduce.cells import SHOWN, Cell
@@ -76,6 +76,8 @@ def reproduce(arguments: list[str]) -> None:
         if config.name in TABLES:
             from fedfomo.reproduce.pages import table_in_markdown
 
+            if config.scale == "smoke":
+                warn("a smoke run shows that everything runs; its numbers say nothing about the paper's")
             sys.stdout.write(table_in_markdown(TABLES[config.name], config.scale, results) + "\n")
         elif config.name in FIGURES:
             _draw(config.name, config, results, (config.scale,))

@@ -186,11 +186,7 @@ FIGURES: dict[str, Target] = {
             "clients",
             "Accuracy with 100 clients over latent distributions, CIFAR-10",
             3,
-            tuple(
-                (Case("cifar10", "latent", number, 100), variant)
-                for number in NUMBERS
-                for variant in (FOMO_5, FOMO_10, LOCAL, FEDAVG)
-            ),
+            tuple((Case("cifar10", "latent", number, 100), variant) for number in NUMBERS for variant in PAPERS),
         ),
         Target(
             "weights",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any, Literal
 
 from fedfomo.errors import InputError
-from fedfomo.reproduce.cells import Cell, Variant
+from fedfomo.reproduce.cells import Cell
 
 Point = Literal["after_update", "after_training"]
 
@@ -72,6 +72,7 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._read: dict[str, Result] = {}
+        self._finished: list[Result] | None = None
 
     def has(self, cell: Cell) -> bool:
         """Tell whether a cell is finished."""
@@ -79,15 +80,7 @@ class Results:
 
     def get(self, cell: Cell) -> Result | None:
         """Return a cell's result if it is finished."""
-        if not self.has(cell):
-            return None
-        if cell.name not in self._read:
-            path = self.folder / cell.file
-            try:
-                self._read[cell.name] = Result(json.loads(path.read_bytes()))
-            except ValueError as error:
-                raise InputError(f"{path} is damaged ({error}): delete it, and it is computed again") from None
-        return self._read[cell.name]
+        return self._load(self.folder / cell.file) if self.has(cell) else None
 
     def all_seeds(self, cell: Cell) -> dict[int, Result]:
         """Return the results of a cell with whatever seeds there are."""
@@ -106,32 +99,28 @@ class Results:
         return sum(self.pace(cell) * cell.gradients() for cell in cells if not self.has(cell))
 
     def pace(self, cell: Cell) -> float:
-        """Estimate the seconds a gradient from finished cells that are most like this one."""
+        """Estimate the seconds a gradient from the finished cells that are most like this one."""
         dataset = cell.case.at(cell.scale)["dataset"]
-        alike = [
-            [other for other in self.finished() if _alike(other.content, cell.variant, dataset)],
-            [other for other in self.finished() if other.content["config"]["dataset"] == dataset],
-        ]
-        for results in alike:
-            if results:
-                return median(r.seconds / max(1, _nominal(r.content)) for r in results)
+        near = [result.content for result in self.finished() if result.content["config"]["dataset"] == dataset]
+        same_scale = [content for content in near if content["cell"]["scale"] == cell.scale]
+        same_method = [content for content in same_scale if content["config"]["method"] == cell.variant.method]
+        for contents in (same_method, same_scale, near):
+            if contents:
+                return median(content["seconds"] / max(1.0, content["nominal_gradients"]) for content in contents)
         return SECONDS_A_GRADIENT[dataset]
 
-    def finished(self) -> Sequence[Result]:
-        """Return all results."""
-        if len(self._files()) != len(self._read):
-            for path in self._files():
-                name = str(path.relative_to(self.folder).with_suffix(""))
-                self._read.setdefault(name, Result(json.loads(path.read_bytes())))
-        return [*self._read.values()]
+    def finished(self) -> list[Result]:
+        """Return all results that there were when this was first called."""
+        if self._finished is None:
+            paths = sorted(self.folder.glob("*/*/*-seed-*.json"))
+            self._finished = [self._load(path) for path in paths]
+        return self._finished
 
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*/*/*-seed-*.json"))
-
-
-def _alike(content: dict[str, Any], variant: Variant, dataset: str) -> bool:
-    return content["config"]["method"] == variant.method and content["config"]["dataset"] == dataset
-
-
-def _nominal(content: dict[str, Any]) -> float:
-    return content["nominal_gradients"]
+    def _load(self, path: Path) -> Result:
+        name = str(path.relative_to(self.folder).with_suffix(""))
+        if name not in self._read:
+            try:
+                self._read[name] = Result(json.loads(path.read_bytes()))
+            except ValueError as error:
+                raise InputError(f"{path} is damaged ({error}): delete it, and it is computed again") from None
+        return self._read[name]

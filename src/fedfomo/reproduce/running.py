@@ -24,7 +24,8 @@ from fedfomo.simulation.tensors import write_atomically
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
-DIGITS = 4  # significant, of affinities
+DIGITS = 4  # significant, of losses and times
+COARSE = 3  # significant digits of affinities, of which there are many
 WHEREABOUTS = ("workers", "data", "executor")  # lines of a configuration that do not decide a result
 
 
@@ -109,13 +110,14 @@ def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, sec
 
 def spell(content: dict[str, Any]) -> str:
     """Spell out a result as JSON, one line for each of its parts."""
-    parts = [f" {json.dumps(key)}: {to_json(value)}" for key, value in content.items()]
+    plain = json.loads(to_json(content))
+    parts = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in plain.items()]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def round_to(value: float) -> float:
+def round_to(value: float, digits: int = DIGITS) -> float:
     """Round to a few significant digits."""
-    return float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.{digits}g}")
 
 
 def _can_go_on(folder: Path, config: RunConfig) -> bool:
@@ -167,4 +169,4 @@ def _affinities(folder: Path) -> dict[str, Any] | None:
 
 
 def _rounded(rows: list[list[float]] | None) -> list[list[float]] | None:
-    return None if rows is None else [[round_to(value) if value else 0 for value in row] for row in rows]
+    return None if rows is None else [[round_to(value, COARSE) if value else 0 for value in row] for row in rows]
