@@ -104,7 +104,14 @@ def test_prose_is_left_alone_and_numbers_are_written_anew(tmp_path: Path) -> Non
     assert overview.startswith("# Mine\n\n<!-- begin state -->\n| |")
     assert overview.endswith("<!-- end state -->\n\nlast words\n")
     assert "| [table2](table2.md) | CIFAR-10, latent distributions, 15 clients | 0 of 55 | 1 of 55 |" in overview
-    assert refresh(overview, Results(results)) == overview
+    assert refresh(overview, Results(results), pages) == overview
+
+
+def test_the_overview_shows_the_figures_that_are_drawn(tmp_path: Path) -> None:
+    block = "<!-- begin figures -->\n<!-- end figures -->"
+    assert "None has been drawn yet" in refresh(block, Results(tmp_path), tmp_path)
+    (tmp_path / "weights-lite.svg").write_text("<svg/>")
+    assert "![Client-to-client weights over rounds](weights-lite.svg)" in refresh(block, Results(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +123,7 @@ def test_prose_is_left_alone_and_numbers_are_written_anew(tmp_path: Path) -> Non
 )
 def test_a_broken_overview_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError, match=words.replace("?", r"\?")):
-        refresh(text, Results(tmp_path))
+        refresh(text, Results(tmp_path), tmp_path)
 
 
 def test_the_committed_pages_are_those_of_the_committed_results(tmp_path: Path) -> None:

@@ -29,8 +29,10 @@ from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Figures, Result, Results
 from fedfomo.reproduce.svg import COLOURS, Picture, grid, titled
 
+MATRICES = "; rows receive, columns give; light: valued, dark: harmful, in between: never met"
 READING = {
-    "weights": "; rows receive, columns give; light: valued, dark: harmful, in between: never met",
+    "weights": MATRICES,
+    "privacy": MATRICES,
     "targets": "; lines across bars are the paper's numbers",
 }
 SCALE_WORDS = {"paper": "full protocol", "lite": "a fifth of each client's data", "smoke": "a smoke run on digits"}
@@ -123,7 +125,7 @@ def validation(scale: str, results: Results) -> list[Picture]:
     return [
         grid(
             [
-                curves(lines, "Share of validation data", "round", "accuracy in %"),
+                curves(lines, "Share of validation data", "federated update", "accuracy in %"),
                 curves([last], "After the last update", "share of validation data", "accuracy in %", with_names=False),
             ],
             2,
@@ -143,7 +145,7 @@ def privacy(scale: str, results: Results) -> list[Picture]:
             lines.append(Curve(f"{variant.label}, σ = {noise:g}", _percent(result), COLOURS[number], dash))
             if variant is FOMO_5:
                 parts.append(grid(matrices(result, f"σ = {noise:g}"), 5, 20))
-    return [*parts, curves(lines, "Accuracy", "round", "accuracy in %", (360, 220))] if lines else []
+    return [*parts, curves(lines, "Accuracy", "federated update", "accuracy in %", (360, 220))] if lines else []
 
 
 DRAWINGS: dict[str, Drawing] = {
@@ -198,13 +200,13 @@ def _over_rounds(
         result = results.get(Cell(LATENT_5, variant, scale))
         if result is not None:
             lines.append(Curve(f"{symbol} = {value:g}", _percent(result), COLOURS[number]))
-    return [curves(lines, title, "round", "accuracy in %")] if lines else []
+    return [curves(lines, title, "federated update", "accuracy in %")] if lines else []
 
 
 def _percent(result: Result) -> list[tuple[float, float | None]]:
-    """Return accuracy over rounds; the first is before any federated update, the last is the final one."""
-    points = [(float(n), None if value is None else 100 * value) for n, value in enumerate(result.curve())]
-    return [*points, (float(len(points)), result.mean())]
+    """Return accuracy over federated updates; in round 0 there was none, and after the last round there is one more."""
+    values = [None if value is None else 100 * value for value in result.curve()]
+    return [(float(number), value) for number, value in enumerate([*values[1:], result.mean()], 1)]
 
 
 def _bar(cell: Cell, results: Results) -> Bar:

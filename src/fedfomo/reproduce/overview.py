@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
@@ -15,19 +16,24 @@ from fedfomo.reproduce.results import Results
 FAR = 5.0  # points of accuracy
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
-    f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far")
+    f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far", "figures")
 )
 
 
-def refresh(text: str, results: Results) -> str:
-    """Replace every block between `begin NAME` and `end NAME` by what results say now."""
-    blocks: dict[str, Callable[[Results], str]] = {"state": state, "claims": claims, "far": far}
+def refresh(text: str, results: Results, folder: Path) -> str:
+    """Replace every block between `begin NAME` and `end NAME` by what results, and drawings in a folder, say now."""
+    blocks: dict[str, Callable[[], str]] = {
+        "state": lambda: state(results),
+        "claims": lambda: claims(results),
+        "far": lambda: far(results),
+        "figures": lambda: figures(folder),
+    }
 
     def anew(block: re.Match[str]) -> str:
         name = block[1]
         if name not in blocks:
             raise unknown("block of the overview", name, blocks)
-        return f"<!-- begin {name} -->\n{blocks[name](results)}\n<!-- end {name} -->"
+        return f"<!-- begin {name} -->\n{blocks[name]()}\n<!-- end {name} -->"
 
     if len(BLOCK.findall(text)) != text.count("<!-- begin "):
         raise InputError("a block of the overview is not closed: every <!-- begin NAME --> needs its <!-- end NAME -->")
@@ -73,6 +79,17 @@ def far(results: Results) -> str:
                     )
     head = f"Of {done} cells with a number in the paper, {len(lines)} differ from it by {FAR:g} points or more"
     return head + (".\n" if not lines else ":\n\n" + "\n".join(lines) + "\n")
+
+
+def figures(folder: Path) -> str:
+    """Show the figures that have been drawn."""
+    shown = [
+        f"![{figure.title}]({name}-{scale}.svg)"
+        for name, figure in FIGURES.items()
+        for scale in SHOWN
+        if (folder / f"{name}-{scale}.svg").exists()
+    ]
+    return "\n\n".join(shown) or "None has been drawn yet."
 
 
 def _count(target: Target, scale: str, results: Results) -> str:

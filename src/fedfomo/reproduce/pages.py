@@ -29,7 +29,7 @@ def write_pages(results: Results, folder: Path) -> list[Path]:
         written[-1].write_text(page(table, results), encoding="utf-8")
     overview = folder / "README.md"
     before = overview.read_text(encoding="utf-8") if overview.exists() else BLANK
-    overview.write_text(refresh(before, results), encoding="utf-8")
+    overview.write_text(refresh(before, results, folder), encoding="utf-8")
     return [*written, overview]
 
 
