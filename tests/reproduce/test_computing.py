@@ -34,28 +34,31 @@ def folders(path: Path) -> list[str]:
     return ["--results", str(path / "results"), "--work", str(path / "work"), "--pages", str(path / "pages")]
 
 
-def test_a_table_is_computed_once_and_shown_beside_the_papers_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
-    files = sorted((tmp_path / "results").rglob("*.json"))
-    assert len(files) == 5
-    assert not [*(tmp_path / "work").rglob("*.safetensors")]
-    made = {path: path.stat().st_mtime_ns for path in files}
-    capsys.readouterr()
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compute a whole table, once for all tests that read it."""
+    folder = tmp_path_factory.mktemp("computed")
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(folder)) == 0
+    return folder
 
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+
+def test_a_table_is_computed_once_and_shown(computed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted((computed / "results").rglob("*.json"))
+    assert len(files) == 5
+    assert not [path for path in (computed / "work").rglob("*") if path.is_file()]
+    made = {path: path.stat().st_mtime_ns for path in files}
+
+    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(computed)) == 0
     assert {path: path.stat().st_mtime_ns for path in files} == made
     shown = capsys.readouterr().out
     assert "5 of 5 cells are done" in shown
-    result = Results(tmp_path / "results").get(CELL)
+    result = Results(computed / "results").get(CELL)
     assert result is not None
     assert f"| as the paper has it | **{result.mean():.2f}** |" in shown
 
 
-def test_a_result_says_everything_about_its_run(tmp_path: Path) -> None:
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
-    path = tmp_path / "results" / CELL.file
+def test_a_result_says_everything_about_its_run(computed: Path) -> None:
+    path = computed / "results" / CELL.file
     content = json.loads(path.read_text())
     assert path.stat().st_size < 200_000
     assert content["cell"] == {
@@ -75,9 +78,8 @@ def test_a_result_says_everything_about_its_run(tmp_path: Path) -> None:
     assert content["seconds"] > 0
 
 
-def test_the_command_of_a_result_computes_the_same_run(tmp_path: Path) -> None:
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
-    content = json.loads((tmp_path / "results" / CELL.file).read_text())
+def test_the_command_of_a_result_computes_the_same_run(computed: Path, tmp_path: Path) -> None:
+    content = json.loads((computed / "results" / CELL.file).read_text())
     _, *words = content["command"].split()
     assert call(*words, "--workers", "0", "--out", str(tmp_path / "run")) == 0
     record = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -86,20 +88,17 @@ def test_the_command_of_a_result_computes_the_same_run(tmp_path: Path) -> None:
         assert alone == content[point]["accuracy"]
 
 
-def test_a_killed_cell_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) -> None:
+def test_a_killed_cell_goes_on_where_it_was_and_ends_the_same(computed: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedfomo", "reproduce", "authors", "--scale", "smoke", "--workers", "0"]
-    checkpoint = tmp_path / "killed" / "work" / CELL.name / "checkpoints"
-    with subprocess.Popen(
-        [*command, *folders(tmp_path / "killed")], stdout=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+    checkpoint = tmp_path / "work" / CELL.name / "checkpoints"
+    with subprocess.Popen([*command, *folders(tmp_path)], stdout=subprocess.DEVNULL) as process:
         for _ in range(6000):
             if (checkpoint.exists() and any(checkpoint.glob("*.json"))) or process.poll() is not None:
                 break
             time.sleep(0.005)
         os.kill(process.pid, signal.SIGKILL)
-    subprocess.run([*command, *folders(tmp_path / "killed")], check=True, capture_output=True)
-    subprocess.run([*command, *folders(tmp_path / "whole")], check=True, capture_output=True)
-    killed, whole = (Results(tmp_path / name / "results").get(CELL) for name in ("killed", "whole"))
+    assert call(*command[3:], *folders(tmp_path)) == 0
+    killed, whole = (Results(folder / "results").get(CELL) for folder in (tmp_path, computed))
     assert killed is not None
     assert whole is not None
     for part in ("after_update", "after_training", "curves", "affinity", "taken"):

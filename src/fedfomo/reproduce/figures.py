@@ -26,7 +26,7 @@ from fedfomo.reproduce.catalogue import (
 from fedfomo.reproduce.cells import SHOWN, Case, Cell, Variant
 from fedfomo.reproduce.charts import Bar, Curve, bars, curves, key, matrix
 from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Figures, Result, Results
+from fedfomo.reproduce.results import Accuracy, Result, Results
 from fedfomo.reproduce.svg import COLOURS, Picture, grid, titled
 
 MATRICES = "; rows receive, columns give; light: valued, dark: harmful, in between: never met"
@@ -114,8 +114,8 @@ def validation(scale: str, results: Results) -> list[Picture]:
     lines: list[Curve] = []
     for number, fraction in enumerate(VALIDATION_FRACTIONS):
         cell = Cell(splitting(fraction), FOMO_5, scale)
-        figures = results.figures(cell)
-        final.append((fraction, figures.mean if figures else None))
+        found = results.accuracy(cell)
+        final.append((fraction, found.mean if found else None))
         result = results.get(cell)
         if result is not None:
             lines.append(Curve(f"{fraction:g}", _percent(result), COLOURS[number]))
@@ -210,10 +210,10 @@ def _percent(result: Result) -> list[tuple[float, float | None]]:
 
 
 def _bar(cell: Cell, results: Results) -> Bar:
-    figures: Figures | None = results.figures(cell)
-    if figures is None:
+    found: Accuracy | None = results.accuracy(cell)
+    if found is None:
         return Bar(cell.variant.label, None)
-    return Bar(cell.variant.label, figures.mean, pstdev(figures.values))
+    return Bar(cell.variant.label, found.mean, pstdev(found.values))
 
 
 def _paper(table: str, variant: Variant, case: Case) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
-from fedfomo.reproduce.cells import SHOWN, Target
+from fedfomo.reproduce.cells import SHOWN, Cell, Target
 from fedfomo.reproduce.claims import CLAIMS, Claim, findings
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results
@@ -67,8 +67,8 @@ def far(results: Results) -> str:
             continue
         for column in table.columns:
             for row in table.rows:
-                cells = Target("", "", 1, ((row.case_in(column), row.variant),)).cells("paper")
-                ours, theirs = results.figures(cells[0]), published(table.name, row.name, column.case)
+                cell = Cell(row.case_in(column), row.variant, "paper")
+                ours, theirs = results.accuracy(cell), published(table.name, row.name, column.case)
                 if ours is None or theirs is None:
                     continue
                 done += 1

@@ -66,7 +66,7 @@ def table_in_markdown(table: Table, scale: str, results: Results) -> str:
 def entry(table: Table, row: Row, column: Column, scale: str, results: Results) -> str:
     """Return ours, the paper's number and the difference, as far as they exist."""
     cell = _cell(row, column, scale)
-    ours, theirs = results.figures(cell), published(table.name, row.name, column.case)
+    ours, theirs = results.accuracy(cell), published(table.name, row.name, column.case)
     value = MISSING if ours is None else f"**{ours}**"
     if theirs is None:
         return value
@@ -127,8 +127,8 @@ def _details(table: Table, scale: str, results: Results) -> str:
                 worst = 100 * fmean(min(run.accuracies()) for run in runs.values())
                 minutes = fmean(run.seconds for run in runs.values()) / 60
                 lines.append(
-                    f"| {column.heading}: {row.label} | {results.figures(cell)} |"
-                    f" {results.figures(cell, 'after_training')} | {worst:.1f} | {', '.join(map(str, runs))} |"
+                    f"| {column.heading}: {row.label} | {results.accuracy(cell)} |"
+                    f" {results.accuracy(cell, 'after_training')} | {worst:.1f} | {', '.join(map(str, runs))} |"
                     f" {minutes:.1f} |"
                 )
     return "\n".join(lines)

@@ -51,8 +51,8 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One figure over several seeds."""
+class Accuracy:
+    """A mean accuracy in %, once for each seed."""
 
     values: tuple[float, ...]
 
@@ -89,10 +89,10 @@ class Results:
         found = {seed: self.get(Cell(cell.case, cell.variant, cell.scale, seed)) for seed in seeds}
         return {seed: result for seed, result in found.items() if result is not None}
 
-    def figures(self, cell: Cell, point: Point = "after_update") -> Figures | None:
+    def accuracy(self, cell: Cell, point: Point = "after_update") -> Accuracy | None:
         """Return a cell's mean accuracy in % over all seeds that are finished."""
         values = [result.mean(point) for result in self.all_seeds(cell).values()]
-        return Figures(tuple(values)) if values else None
+        return Accuracy(tuple(values)) if values else None
 
     def forecast(self, cells: Iterable[Cell]) -> float:
         """Estimate the seconds that unfinished cells will take, from those that are finished."""

@@ -100,7 +100,7 @@ def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, sec
         "curves": {point: [_mean(line[point]) for line in rounds] for point in points},
         **further,
         "taken": _rounded(record.taken),
-        "affinity": _affinities(folder),
+        "affinity": kept_affinities(folder),
         "nominal_gradients": cell.gradients(),
         "seconds": round(seconds, 1),
         "cores": os.cpu_count(),
@@ -154,7 +154,7 @@ def _mean(scores: Mapping[str, Mapping[str, Any]]) -> float | None:
     return round(sum(known) / len(known), 6) if known else None
 
 
-def _affinities(folder: Path) -> dict[str, Any] | None:
+def kept_affinities(folder: Path) -> dict[str, Any] | None:
     """Return the affinity matrices after some rounds: all of them, if they are small, and always the last."""
     files = sorted((folder / "affinity").glob("after-round-*.safetensors"))
     if not files:

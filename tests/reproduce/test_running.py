@@ -1,0 +1,67 @@
+"""What is kept of a run: times over interruptions, and no more matrices than a repository should hold."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fedfomo.reproduce.running import MOST_NUMBERS, Stopwatch, kept_affinities, round_to, spell
+
+
+class Nobody:
+    """Watches without doing anything."""
+
+    def start(self, rounds_done: int) -> None: ...
+
+    def client_done(self, round: int, client: int) -> None: ...
+
+    def round_done(self, round: int, after_update: object, after_training: object) -> None: ...
+
+
+def test_rounds_that_were_lost_do_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "seconds.json"
+    file.write_text("[50.0, 70.0, 900.0]")
+    stopwatch = Stopwatch(file, Nobody())
+    stopwatch.start(2)
+    assert 120 <= stopwatch.seconds < 125
+    stopwatch.round_done(2, {}, {})
+    assert len(json.loads(file.read_text())) == 3
+
+
+def test_of_a_finished_run_all_rounds_count(tmp_path: Path) -> None:
+    file = tmp_path / "seconds.json"
+    file.write_text("[50.0, 70.0]")
+    assert 120 <= Stopwatch(file, Nobody()).seconds < 125  # killed after the last round: nothing is started again
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "kept"), [(15, 20, [*range(1, 21)]), (100, 100, [50, 100]), (500, 10, [10])]
+)
+def test_large_matrices_are_kept_for_some_rounds_and_always_the_last(
+    clients: int, rounds: int, kept: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "affinity").mkdir()
+    for after in range(1, rounds + 1):
+        matrix = torch.eye(clients, dtype=torch.float64) * after
+        save_file({"affinity": matrix}, tmp_path / "affinity" / f"after-round-{after:05d}.safetensors")
+    found = kept_affinities(tmp_path)
+    assert found is not None
+    assert found["after_rounds"] == kept
+    assert found["matrices"][-1][0][0] == rounds
+    assert len(kept) * clients**2 <= max(MOST_NUMBERS, clients**2)
+
+
+def test_a_method_without_affinities_keeps_none(tmp_path: Path) -> None:
+    assert kept_affinities(tmp_path) is None
+
+
+def test_results_are_strict_json_with_a_line_for_each_part() -> None:
+    spelt = spell({"a": [1.0, float("nan")], "b": {"c": "σ"}})
+    assert json.loads(spelt) == {"a": [1.0, None], "b": {"c": "σ"}}
+    assert len(spelt.splitlines()) == 4
+
+
+def test_significant_digits() -> None:
+    assert (round_to(0.00123456), round_to(-98765.0, 3)) == (0.001235, -98800.0)
