@@ -98,7 +98,7 @@ def _budgets(table: Table, scale: str, results: Results) -> list[str]:
     if not rows:
         return []
     lines = [
-        f"| ε of training records, δ = 10⁻⁵ | {' | '.join(column.heading for column in table.columns)} |",
+        f"| ε of training records, mean over clients, δ = 10⁻⁵ | {' | '.join(column.heading for column in table.columns)} |",
         f"| --- |{' ---: |' * len(table.columns)}",
     ]
     for row in rows:
