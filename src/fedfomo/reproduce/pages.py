@@ -97,8 +97,9 @@ def _budgets(table: Table, scale: str, results: Results) -> list[str]:
     rows = [row for row in table.rows if published(table.name, row.name, table.columns[0].case, "epsilon")]
     if not rows:
         return []
+    headings = " | ".join(column.heading for column in table.columns)
     lines = [
-        f"| ε of training records, mean over clients, δ = 10⁻⁵ | {' | '.join(column.heading for column in table.columns)} |",
+        f"| ε of training records, mean over clients, δ = 10⁻⁵ | {headings} |",
         f"| --- |{' ---: |' * len(table.columns)}",
     ]
     for row in rows:
