@@ -22,13 +22,9 @@ if TYPE_CHECKING:
 def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results) -> None:
     """Compute what is missing, one cell after the other; one that fails is named, and the others go on."""
     waiting = [cell for cell in cells if not results.has(cell)]
-    impossible = [cell for cell in waiting if cell.why_not()]
-    if impossible:
-        warn(f"{len(impossible)} cells are left out: {impossible[0].why_not()}")
-    waiting = [cell for cell in waiting if not cell.why_not()]
     needs_data = any(cell.config().setting.dataset != "digits" for cell in waiting)
     require(config.data is not None or not needs_data, "give the folder of the data sets: --data FOLDER")
-    console.print(f"{len(cells) - len(waiting) - len(impossible)} of {len(cells)} cells are done")
+    console.print(f"{len(cells) - len(waiting)} of {len(cells)} cells are done")
     failed: list[Cell] = []
     latest: tuple[Setting, int, Prepared] | None = None
     for number, cell in enumerate(waiting):

@@ -15,15 +15,15 @@ from fedfomo.reproduce.results import Results
 def stages_table(stages: Sequence[Stage], results: Results) -> Table:
     """Show how far the queue is."""
     table = Table(title="The queue", title_justify="left", box=SIMPLE_HEAD, show_edge=False)
-    for heading in ("stage", "done", "missing", "not possible", "forecast"):
+    for heading in ("stage", "done", "missing", "forecast"):
         table.add_column(heading, justify="left" if heading == "stage" else "right")
-    rows: list[tuple[int, int, int, float]] = []
+    rows: list[tuple[int, int, float]] = []
     for number, stage in enumerate(stages, 1):
         rows.append(_count(stage, results))
         table.add_row(f"{number}. {stage.title}", *_words(rows[-1]))
-    done, missing, impossible, seconds = (sum(column) for column in zip(*rows, strict=True))
+    done, missing, seconds = (sum(column) for column in zip(*rows, strict=True))
     table.add_section()
-    table.add_row("all", *_words((int(done), int(missing), int(impossible), seconds)))
+    table.add_row("all", *_words((int(done), int(missing), seconds)))
     return table
 
 
@@ -39,20 +39,16 @@ def cells_table(stage: Stage, results: Results) -> Table:
         if result is not None:
             means = (f"{result.mean():.1f}", f"{result.mean('after_training'):.1f}")
             table.add_row(name, *means, duration(result.seconds))
-        elif cell.why_not():
-            table.add_row(name, "not yet", "", "", style="dim")
         else:
             table.add_row(name, "missing", "", f"~ {duration(results.forecast([cell]))}", style="dim")
     return table
 
 
-def _count(stage: Stage, results: Results) -> tuple[int, int, int, float]:
-    done = [cell for cell in stage.cells if results.has(cell)]
-    impossible = [cell for cell in stage.cells if not results.has(cell) and cell.why_not()]
-    missing = [cell for cell in stage.cells if not results.has(cell) and not cell.why_not()]
-    return len(done), len(missing), len(impossible), results.forecast(missing)
+def _count(stage: Stage, results: Results) -> tuple[int, int, float]:
+    missing = [cell for cell in stage.cells if not results.has(cell)]
+    return len(stage.cells) - len(missing), len(missing), results.forecast(missing)
 
 
-def _words(row: tuple[int, int, int, float]) -> tuple[str, str, str, str]:
-    done, missing, impossible, seconds = row
-    return str(done), str(missing), str(impossible or ""), duration(seconds) if missing else ""
+def _words(row: tuple[int, int, float]) -> tuple[str, str, str]:
+    done, missing, seconds = row
+    return str(done), str(missing), duration(seconds) if missing else ""

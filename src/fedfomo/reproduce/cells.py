@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedfomo.config import RunConfig, Setting, build
-from fedfomo.errors import InputError, unknown
+from fedfomo.errors import unknown
+from fedfomo.privacy.config import Privacy
 
 SCALES: dict[str, str] = {
     "smoke": "seconds: handwritten digits, two rounds of one epoch; shows that everything runs, and nothing else",
@@ -101,20 +102,11 @@ class Cell:
         """The file of its result, within the folder of results."""
         return Path(f"{self.name}.json")
 
-    def why_not(self) -> str | None:
-        """Say why the cell cannot be computed, if it cannot."""
-        if self.case.noise is not None and "privacy" not in {part.name for part in fields(Setting)}:
-            return "differentially private training is not available yet"
-        return None
-
     def config(self, data: Path | None = None, workers: int | None = None) -> RunConfig:
         """Return the run that this cell is."""
-        reason = self.why_not()
-        if reason is not None:
-            raise InputError(f"{self.name} cannot be computed: {reason}")
         setting = build(Setting, self.case.at(self.scale))
         if self.case.noise is not None:
-            setting = _private(setting, self.case.noise)
+            setting = replace(setting, privacy=Privacy(noise=self.case.noise, delta=DELTA))
         needs_data = setting.dataset != "digits"
         setting = replace(setting, data=data if needs_data else None, workers=workers)
         return RunConfig(self.variant.method, self.variant.options, self.seed, None, setting)
@@ -161,9 +153,3 @@ class Target:
             for other, variant in self.pairs
             if other == case
         ]
-
-
-def _private(setting: Setting, noise: float) -> Setting:
-    privacy: Any = getattr(setting, "privacy")  # noqa: B009  (a part that settings may lack)
-    changed: dict[str, Any] = {"privacy": replace(privacy, noise=noise, delta=DELTA)}
-    return replace(setting, **changed)
