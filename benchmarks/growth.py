@@ -19,7 +19,6 @@ from fedfomo.simulation.run import Plan, simulate
 from fedfomo.training import Sgd
 
 SIZES = (15, 100, 1000, 10_000)
-ROUNDS = 4
 OVERHEAD = "milliseconds a client-round, but for training and scoring"
 
 
@@ -28,9 +27,10 @@ def measure(num_clients: int, workers: int) -> dict[str, float]:
     model = Model(mlp((1, 8, 8), 10))
     problem = Problem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
     timer = RoundTimer()
-    result = simulate(problem, FedFomo(), Plan(rounds=ROUNDS, workers=workers, stack=True), watcher=timer)
+    rounds = max(4, 2000 // num_clients)  # enough of them that starting the workers does not count
+    result = simulate(problem, FedFomo(), Plan(rounds=rounds, workers=workers, stack=True), watcher=timer)
     spent = result.seconds
-    visits = num_clients * (ROUNDS + 1)  # the last federated update is one more for everybody
+    visits = num_clients * (rounds + 1)  # the last federated update is one more for everybody
     return {
         "milliseconds a client-round": 1000 * median(timer.rounds()[1:]) / num_clients,
         OVERHEAD: 1000 * (timer.total() - (spent.training + spent.scoring) / workers) / visits,

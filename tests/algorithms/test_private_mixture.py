@@ -151,3 +151,18 @@ def test_a_network_without_a_linear_layer_is_refused() -> None:
         PrivateMixture().network(Scalar())
     with pytest.raises(InputError, match="gate_waits"):
         PrivateMixture(gate_waits=-1)
+
+
+def test_a_shared_expert_that_learns_from_itself_is_fedavgs() -> None:
+    problem = points_problem()
+    client = client_of(problem, 0, algorithm=PrivateMixture())
+    plain = client_of(problem, 0)
+    algorithm = PrivateMixture(shared_learns_from="itself")
+    download, memory = Download(problem.initial), algorithm.start_client(client.start)
+    trained = algorithm.train(client, download, memory)
+    expected = FedAvg().train(plain, download, None).upload.model
+    torch.testing.assert_close(trained.upload.model, expected, rtol=1e-4, atol=1e-6)
+    # What stays has learnt too, and what left does not depend on it.
+    assert not torch.equal(trained.memory.private, memory.private)
+    other = replace(memory, private=torch.full_like(memory.private, 9.0))
+    assert torch.equal(algorithm.train(client, download, other).upload.model, trained.upload.model)
