@@ -23,6 +23,7 @@ Personalised federated learning: every client federates with the clients that he
   run         run one method and keep everything about it in a folder
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      go on with a run or a comparison that was stopped or killed
+  report      write one HTML file about a run: who benefits from whom, and does federating pay
   methods     list the methods; with a name, its options
   scenarios   list the ways to spread data over clients; with show, what every client would hold
   data        download a public data set
@@ -38,6 +39,7 @@ COMMANDS = {
     "run": "running",
     "compare": "running",
     "resume": "running",
+    "report": "reporting",
     "methods": "methods",
     "scenarios": "data",
     "data": "data",

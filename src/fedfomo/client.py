@@ -51,6 +51,7 @@ class Effort:
     """What a client has computed so far in a round."""
 
     gradients: int = 0  # examples × passes that were differentiated
+    losses: list[float] = field(default_factory=list[float])  # of the models that it judged, as its judge told them
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ class Client:
 
     def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
         """Judge models on the client's target; NaN for each if it has no validation data."""
-        return self.judge.losses(self.model, models, self.data.validation)
+        losses = self.judge.losses(self.model, models, self.data.validation)
+        self.effort.losses += losses.tolist()
+        return losses
 
     def training_losses(self, models: Sequence[Tensor], examples: Examples | None = None) -> Tensor:
         """Judge models on the client's training examples, or on some of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,6 +156,30 @@ def build(kind: type[C], table: dict[str, Any], path: Path = Path("flags")) -> C
 def write_toml(config: Any) -> str:
     """Spell a configuration out, defaults and all, so that it means the same in years to come."""
     return "\n".join(_to_lines(config)) + "\n"
+
+
+def flags_of(config: Any) -> list[str]:
+    """Spell a configuration as flags: what differs from the defaults for its data set, and nothing else."""
+    table = _flat(config)
+    usual = _flat(build(type(config), {"dataset": table["dataset"]}))
+    flags: list[str] = []
+    for name, value in table.items():
+        if value == usual[name] and name != "dataset":
+            continue
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None and value != ():
+            items = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
+            flags.append(" ".join([f"--{flag}", *(shlex.quote(str(item)) for item in items)]))
+    return flags
+
+
+def _flat(config: Any) -> dict[str, Any]:
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    nested = {name: value for name, value in fields.items() if dataclasses.is_dataclass(value)}
+    own = {name: value for name, value in fields.items() if name not in nested}
+    return own | {key: item for value in nested.values() for key, item in _flat(value).items()}
 
 
 def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:

@@ -160,6 +160,15 @@ class Model:
         self._set_mode(training=False)
         return self._outputs(examples.to(self.device)).cpu()
 
+    @torch.no_grad()
+    def figures(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return the metric at θ of every single example, in evaluation mode."""
+        self.load(theta)
+        self._set_mode(training=False)
+        batches = (batch.to(self.device) for batch in examples.batches(EVALUATION_BATCH))
+        figures = [self.metric(self._outputs(batch), batch.labels).double().flatten().cpu() for batch in batches]
+        return torch.cat(figures) if figures else torch.empty(0, dtype=torch.float64)
+
     def loss(self, theta: Tensor, examples: Examples) -> float:
         """Return the exact sample mean of the loss at θ, in evaluation mode."""
         return self.score(theta, examples).loss

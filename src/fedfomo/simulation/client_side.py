@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedfomo import wire
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.client import Client, ClientId, Effort, Start
 from fedfomo.errors import InputError
 from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
@@ -62,6 +62,7 @@ class Outcome:
     gradients: int  # examples × passes that were differentiated
     bill: list[list[Any]]  # what the client paid in this order
     is_spent: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
+    losses: Sequence[float]  # of the models that the client judged, as its judge told them
 
 
 @dataclass(frozen=True)
@@ -170,20 +171,20 @@ class ClientSide:
         after_update = self._score(part, personal.model)
         if not part.trains:
             results = {"model": personal.model, "memory": personal.memory}
-            return _Played(results, after_update, None, client.effort.gradients)
+            return _Played(results, after_update, None, client.effort)
         trained = algorithm.train(client, download, personal.memory)
         # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself, and a
         # client whose budget may end at any time.
         results = {"memory": trained.memory, "upload": trained.upload}
         if self._guard is not None:
             results["model"] = trained.model
-        return _Played(results, after_update, self._score(part, trained.model), client.effort.gradients)
+        return _Played(results, after_update, self._score(part, trained.model), client.effort)
 
     def _stand_still(self, part: Part) -> _Played:
         """Leave a client that cannot pay as it is."""
         model = self._initial if part.model is None else self._files.load(part.model)[""]
         score = self._score(part, model)
-        return _Played({"model": model, "memory": self._memory(part)}, score, None, 0, is_spent=True)
+        return _Played({"model": model, "memory": self._memory(part)}, score, None, Effort(), is_spent=True)
 
     def _memory(self, part: Part) -> Any:
         if part.memory is None:
@@ -214,7 +215,8 @@ class ClientSide:
                 upload=places.get(f"{part.client}:upload", {}) if part.trains and not own.is_spent else None,
                 score_after_update=own.score_after_update,
                 score_after_training=own.score_after_training,
-                gradients=own.gradients,
+                gradients=own.effort.gradients,
+                losses=own.effort.losses,
                 bill=own.bill,
                 is_spent=own.is_spent,
             )
@@ -229,7 +231,7 @@ class _Played:
     results: Mapping[str, Any]
     score_after_update: Score | None
     score_after_training: Score | None
-    gradients: int
+    effort: Effort
     bill: list[list[Any]] = field(default_factory=list[list[Any]])
     is_spent: bool = False
 

@@ -78,6 +78,10 @@ class SimulatedExchange:
         """Return how many examples were differentiated in the last call, each as often as it was."""
         return sum(outcome.gradients for outcome in self._outcomes.values())
 
+    def losses(self) -> dict[ClientId, list[float]]:
+        """Return what clients were told of the models that they judged in the last call, in the order of judging."""
+        return {client: list(outcome.losses) for client, outcome in sorted(self._outcomes.items()) if outcome.losses}
+
     def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[Outcome]:
         self._outcomes = {}
         for report in self._crew.carry_out(self._orders(round, downloads, trains)):

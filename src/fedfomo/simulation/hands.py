@@ -41,6 +41,10 @@ class Seconds:
         self.scoring += other.scoring
         self.all += other.all
 
+    def since(self, before: Seconds) -> Seconds:
+        """Return what was spent after an earlier reading."""
+        return Seconds(self.training - before.training, self.scoring - before.scoring, self.all - before.all)
+
     @contextmanager
     def counted(self, what: str) -> Generator[None]:
         """Count the time of a block."""

@@ -28,6 +28,7 @@ class RunHome:
         self.tensors = TensorFiles(folder / "tensors", durable=True)
         self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, tell)
         self._log = folder / "rounds.jsonl"
+        self._times = folder / "seconds.jsonl"
         # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
         self._lock = (folder / "lock").open("w")
         try:
@@ -44,6 +45,11 @@ class RunHome:
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
+
+    def log_seconds(self, record: dict[str, Any]) -> None:
+        """Append where a round's time went to a file of its own: the log is the same for the same configuration."""
+        with self._times.open("a") as file:
+            file.write(to_json(record) + "\n")
 
     def cut_log(self, length: int) -> None:
         """Drop what was logged after a checkpoint: those rounds will be played again."""

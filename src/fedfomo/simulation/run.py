@@ -6,10 +6,11 @@ next, so going on after a crash and going on without one are the same code.
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -37,7 +38,7 @@ from fedfomo.simulation.client_side import ClientSide, Problem, stack_of
 from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.hands import Seconds
-from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.ray_crew import RayWorkers
 from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.tensors import TensorFiles
@@ -103,6 +104,10 @@ class Watcher(Protocol):
         ...
 
 
+Listener = Callable[[dict[str, Any], Seconds], None]
+"""Is told each round's line of the log, as it would be read back, and where the round's time went."""
+
+
 @dataclass(frozen=True)
 class RunResult:
     """What a run leaves: every client's model after the last federated update, and scores."""
@@ -125,6 +130,7 @@ def simulate(
     plan: Plan,
     home: RunHome | None = None,
     watcher: Watcher | None = None,
+    listener: Listener | None = None,
 ) -> RunResult:
     """Play all rounds, or those that a checkpoint leaves to play, and one more federated update at the end."""
     with _tensor_files(home) as files, one_torch_thread():
@@ -140,7 +146,7 @@ def simulate(
             crew = hire(lambda: client_side(files.reopen()), plan.workers)
         try:
             grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial))
-            run = _Run(problem, algorithm, plan, home, watcher, files, crew, grouping)
+            run = _Run(problem, algorithm, plan, home, watcher, listener, files, crew, grouping)
             checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
             if home:
                 home.cut_log(checkpoint.log_bytes)
@@ -164,6 +170,7 @@ class _Run:
         plan: Plan,
         home: RunHome | None,
         watcher: Watcher | None,
+        listener: Listener | None,
         files: TensorFiles,
         crew: Crew,
         grouping: Grouping,
@@ -173,6 +180,7 @@ class _Run:
         self._plan = plan
         self._home = home
         self._watcher = watcher
+        self._listener = listener
         self._files = files
         self._guard = problem.guard(plan.rounds)
         self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
@@ -193,9 +201,11 @@ class _Run:
         self._hand_over(before)
         is_scored = (round + 1) % plan.evaluate_every == 0
         self._exchange.scored = [client for client in cohort if is_scored or self._last_round[client] == round]
+        spent = replace(self._exchange.seconds)
         played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
         after_update, after_training = self._exchange.scores()
-        log_bytes = self._log(round, cohort, played, after_update, after_training)
+        seconds = self._exchange.seconds.since(spent)
+        log_bytes = self._log(round, cohort, played, after_update, after_training, seconds)
         after = Checkpoint(
             models=self._exchange.models if self._guard else {},
             bills=self._exchange.bills,
@@ -269,29 +279,38 @@ class _Run:
         played: PlayedRound[Any],
         after_update: Mapping[ClientId, Score],
         after_training: Mapping[ClientId, Score],
+        seconds: Seconds,
     ) -> int:
-        if self._home is None:
+        if self._home is None and self._listener is None:
             return 0
-        state = played.state
         privacy: dict[str, Any] = {}
         if self._guard is not None:
             epsilons = {client: asdict(self._spent(client)) for client in cohort}
             privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
+        line = {
+            "round": round,
+            "cohort": cohort,
+            "after_update": {client: asdict(score) for client, score in after_update.items()},
+            "after_training": {client: asdict(score) for client, score in after_training.items()},
+            "traffic": asdict(played.traffic),
+            "refused": played.refused,
+            "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
+            "judged": self._exchange.losses(),
+            **privacy,
+        }
+        length = 0
+        if self._home:
+            self._write_affinity(self._home, round, played.state)
+            self._home.log_seconds({"round": round, **asdict(seconds)})
+            length = self._home.log(line)
+        if self._listener:
+            self._listener(json.loads(to_json(line)), seconds)
+        return length
+
+    def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
         if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
             name = f"affinity/after-round-{round + 1:05d}.safetensors"
-            self._home.write_tensors(name, {"affinity": state.affinity.dense()})
-        return self._home.log(
-            {
-                "round": round,
-                "cohort": cohort,
-                "after_update": {client: asdict(score) for client, score in after_update.items()},
-                "after_training": {client: asdict(score) for client, score in after_training.items()},
-                "traffic": asdict(played.traffic),
-                "refused": played.refused,
-                "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
-                **privacy,
-            }
-        )
+            home.write_tensors(name, {"affinity": state.affinity.dense()})
 
 
 @contextmanager

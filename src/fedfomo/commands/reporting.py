@@ -1,0 +1,70 @@
+"""The commands about finished runs: their reports, and their models."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from fedfomo.commands.terminal import console, parse
+
+if TYPE_CHECKING:
+    from fedfomo.experiment import Prepared
+    from fedfomo.report.facts import Facts
+
+WATCH_SECONDS = 1.0  # between two looks at the log
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Write one HTML file that shows who benefits from whom in a run, and whether federating pays for each client.
+
+    Several comparisons side by side: fedfomo report compare RUNS…
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run or of a comparison, or one that `federate` saved."""
+    out: Path | None = None
+    """The file to write; by default report.html in the folder."""
+    method: str | None = None
+    """Of a comparison, the method that the report is about; by default FedFomo."""
+    seed: int | None = None
+    """Of a comparison, the seed; by default the first."""
+    beside: tuple[Path, ...] = ()
+    """Further runs on the same clients to measure this one against."""
+    watch: bool = False
+    """Rewrite the file after every round until the run ends."""
+
+
+def report(arguments: list[str]) -> None:
+    """Write the report of a run."""
+    config = parse("report", ReportConfig, arguments)
+    from fedfomo.run_facts import find_run, prepare_run
+
+    folder = find_run(config.run, config.method, config.seed)
+    out = config.out or config.run / "report.html"
+    prepared = prepare_run(folder)
+    seen = -1
+    while config.watch and not (folder / "result.json").exists():
+        log = folder / "rounds.jsonl"
+        size = log.stat().st_size if log.exists() else 0
+        if size != seen:
+            seen = size
+            facts = _write(folder, out, config.beside, prepared)
+            console.print(f"round {len(facts.rounds)} of {facts.rounds_planned}: {out}", soft_wrap=True)
+        time.sleep(WATCH_SECONDS)
+    _write(folder, out, config.beside, prepared)
+    console.print(f"the report is in {out}", soft_wrap=True)
+
+
+def _write(folder: Path, out: Path, beside: tuple[Path, ...], prepared: Prepared | None) -> Facts:
+    from fedfomo.report.compiling import compile_facts
+    from fedfomo.report.page import write_report
+    from fedfomo.run_facts import gather
+
+    facts = compile_facts(gather(folder, beside, prepared))
+    write_report(facts, out)
+    return facts

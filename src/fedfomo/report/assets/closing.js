@@ -1,0 +1,28 @@
+/** What went wrong, and how to get the same again. */
+function addHealth() {
+  const { fell_back, took_part, refused, reasons, dropped_out, notes } = facts.health;
+  const made = section("health", "Was everything all right?", null);
+  made.append(el("ul", {}, [
+    ["kept their own model in some round, since nothing they were sent helped", fell_back], ["had uploads refused", refused], ["did not answer in some round", dropped_out],
+  ].map(([words, counts]) => el("li", {}, `${counts.filter((count) => count).length} of ${names.length} clients ${words}`)), notes.map((note) => el("li", {}, note))));
+  const odd = everyone.filter((client) => fell_back[client] || refused[client] || dropped_out[client] || facts.clients[client].validation < 10);
+  if (!odd.length) return;
+  const columns = ["client", "took part", "kept its own", "refused", "no answer", "validation examples", "why refused"];
+  const rows = odd.map((client) => [names[client], took_part[client], fell_back[client], refused[client], dropped_out[client], facts.clients[client].validation, reasons[client]]);
+  const table = { id: "health", data: () => ({ columns, rows }) };
+  made.append(el("details", { open: rows.length <= 20 }, el("summary", {}, `${rows.length} clients with something to say`), el("div", { class: "scroll-x" }, tableOf(columns, rows)),
+    el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => saveCsv(table) }, "CSV"), el("button", { type: "button", onclick: () => saveJson(table) }, "JSON"))));
+}
+
+function addReproduce() {
+  const { command, config, hashes, versions } = facts.reproduce;
+  const made = section("reproduce", "Get the same again", "The same configuration gives the same log, byte for byte, on any number of processes.");
+  const copied = el("span", { role: "status" });
+  const copy = () => navigator.clipboard.writeText(command).then(() => { copied.textContent = "copied"; }, () => { copied.textContent = "the browser does not allow it: select and copy"; });
+  made.append(el("pre", { id: "command" }, command), el("div", { class: "buttons" }, el("button", { type: "button", onclick: copy }, "Copy the command"), copied));
+  if (config) made.append(el("details", {}, el("summary", {}, "The whole configuration"), el("pre", {}, config), el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => save("config.toml", "text/plain", config) }, "config.toml"))));
+  const prints = el("details", {}, el("summary", {}, "Hashes and versions"), el("div", { class: "scroll-x" }, tableOf(["what", "SHA-256"], Object.entries(hashes)), tableOf(["library", "version"], Object.entries(versions))));
+  const files = el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => save("report.json", "application/json", JSON.stringify(facts)) }, "Everything as JSON"),
+    charts.flatMap((chart) => [el("button", { type: "button", onclick: () => saveCsv(chart) }, `${chart.id}.csv`), el("button", { type: "button", onclick: () => saveJson(chart) }, `${chart.id}.json`)]));
+  made.append(prints, el("details", {}, el("summary", {}, "The data of every chart"), files));
+}

@@ -1,0 +1,56 @@
+/** Who gives and who takes, and whose model would serve whom. */
+function addGiveAndTake() {
+  if (!facts.taken) return;
+  const made = section("give", "Who gives, and who takes?", "To the right: clients whose models others use. To the top: clients that use others' models. Below the dotted line a client gives more than it takes. Colour is what federating brought it.");
+  const turns = Math.max(1, facts.rounds.length);
+  const gives = everyone.map((giver) => sum(everyone.filter((r) => r !== giver).map((r) => facts.taken[r][giver])) / turns);
+  const takes = everyone.map((receiver) => sum(everyone.filter((g) => g !== receiver).map((g) => facts.taken[receiver][g])) / turns);
+  const gains = everyone.map((client) => (own && own.gains[client] ? own.gains[client].value : null));
+  const reach = Math.max(...gains.filter(known).map(Math.abs), 1e-9);
+  const end = Math.max(...gives, ...takes) * 1.08;
+  const chart = addChart(made, {
+    id: "give-and-take", label: "Scatter of how much each client gives and takes",
+    traces: () => [
+      { type: "scatter", mode: "lines", x: [0, end], y: [0, end], line: { color: colour("muted"), dash: "dot", width: 1 }, hoverinfo: "skip", showlegend: false },
+      {
+        type: "scatter", mode: names.length <= 40 ? "markers+text" : "markers", showlegend: false, x: gives, y: takes, text: names.map((name) => plain(brief(name))), textposition: "top center", textfont: { size: 11, color: colour("muted") },
+        marker: {
+          size: everyone.map((client) => (client === state.client ? 18 : 12)), color: gains.some(known) ? gains.map((gain) => shown(gain || 0)) : colour("own"), cmin: -shown(reach), cmax: shown(reach), colorscale: diverging(),
+          line: { width: everyone.map((client) => (client === state.client ? 2.5 : 1)), color: colour("ink") }, showscale: gains.some(known), colorbar: { title: { text: "gain", side: "top" }, thickness: 10, len: 0.7, outlinewidth: 0 },
+        },
+        hovertemplate: everyone.map((client) => `${plain(names[client])}: gives ${gives[client].toFixed(2)}, takes ${takes[client].toFixed(2)}${known(gains[client]) ? `, gain ${figure(gains[client], true)}` : ""}<extra></extra>`),
+      },
+    ],
+    layout: () => ({ height: 420, hovermode: "closest", xaxis: { title: { text: "gives: weight of its model with others, a round" }, rangemode: "tozero" }, yaxis: { title: { text: "takes: weight of others, a round" }, rangemode: "tozero" } }),
+    data: () => ({ columns: ["client", "gives", "takes", "gain"], rows: everyone.map((client) => [names[client], gives[client], takes[client], gains[client]]) }),
+  });
+  onClient(() => draw(chart));
+  whenClicked(chart, (point) => (point.curveNumber === 1 ? point.pointNumber : null));
+}
+
+function addCross() {
+  const made = section("cross", "Whose model would serve whom?", facts.cross
+    ? `Each final model (row) on each client's test data (column), in ${facts.metric}${unit}. On the diagonal, everybody's own. A column with a brighter cell off the diagonal is a client that somebody else's model would have served better.`
+    : facts.why_not_crossed);
+  if (!facts.cross) return;
+  const values = facts.cross.flat().filter(known);
+  const chart = addChart(made, {
+    id: "cross", label: "Matrix of final models and clients' targets",
+    traces: () => [{
+      type: "heatmap", z: facts.givers.map((model) => facts.receivers.map((target) => shown(facts.cross[model][target]))), colorscale: sequential(), zmin: shown(Math.min(...values)), zmax: shown(Math.max(...values)), xgap: names.length > 60 ? 0 : 1, ygap: names.length > 60 ? 0 : 1,
+      colorbar: { thickness: 10, len: 0.6, outlinewidth: 0 }, text: facts.givers.map((model) => facts.receivers.map((target) => `model of ${plain(names[model])} on the target of ${plain(names[target])}: ${figure(facts.cross[model][target])}${unit}`)), hovertemplate: "%{text}<extra></extra>",
+    }],
+    layout: () => {
+      const ticks = (order) => ({ tickvals: order.map((_, k) => k), ticktext: order.map((client) => plain(brief(names[client]))), showgrid: false, zeroline: false, tickfont: { size: names.length > 30 ? 9 : 11 }, showticklabels: names.length <= 60 });
+      const column = facts.receivers.indexOf(state.client);
+      return {
+        height: Math.max(320, Math.min(680, (printing ? 680 : chart.plot.clientWidth || 600) * 0.85)), margin: { l: 10, r: 10, t: 30, b: 10 },
+        xaxis: { ...ticks(facts.receivers), side: "top", title: { text: "target of" }, tickangle: -90 }, yaxis: { ...ticks(facts.givers), autorange: "reversed", title: { text: "model of" } },
+        shapes: [{ type: "rect", x0: column - 0.5, x1: column + 0.5, y0: -0.5, y1: names.length - 0.5, line: { color: colour("ink"), width: 1.5 } }],
+      };
+    },
+    data: () => ({ columns: ["model of", "target of", facts.metric], rows: everyone.flatMap((model) => everyone.map((target) => [names[model], names[target], facts.cross[model][target]])) }),
+  });
+  onClient(() => draw(chart));
+  whenClicked(chart, (point) => facts.receivers[point.x]);
+}

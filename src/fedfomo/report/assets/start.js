@@ -1,0 +1,62 @@
+/** Themes, printing, the client that is looked at, and the order of the page. */
+const THEMES = ["light", "dark"];
+const preferred = window.matchMedia("(prefers-color-scheme: dark)");
+const choice = { theme: null };
+const themeButton = document.getElementById("theme");
+function applyTheme() {
+  const theme = printing ? "light" : choice.theme || (preferred.matches ? "dark" : "light");
+  document.documentElement.dataset.theme = theme;
+  themeButton.textContent = theme === "dark" ? "Light" : "Dark";
+  themeButton.setAttribute("aria-label", theme === "dark" ? "Switch to light colours" : "Switch to dark colours");
+}
+function changeTheme() {
+  applyTheme();
+  drawAll();
+}
+themeButton.addEventListener("click", () => {
+  choice.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  changeTheme();
+});
+preferred.addEventListener("change", changeTheme);
+function print(now) {
+  if (printing === now) return;
+  printing = now;
+  changeTheme();
+}
+window.addEventListener("beforeprint", () => print(true));
+window.addEventListener("afterprint", () => print(false));
+window.matchMedia("print").addEventListener("change", (event) => print(event.matches));
+
+/** The chosen client is kept in the address, so that a page that is rewritten during a run stays where it was. */
+function remember() {
+  if (state.ready) history.replaceState(null, "", `#client=${state.client}`);
+}
+
+function addBar() {
+  const chooser = el("select", { id: "chooser", onchange: () => selectClient(Number(chooser.value)) }, everyone.map((client) => el("option", { value: client }, names[client])));
+  const links = [["gains", "Gains"], ["matrix", "Who helps whom"], ["client", "One client"], ["give", "Give and take"], ["cross", "Models × targets"], ["cost", "Cost"], ["health", "Health"], ["reproduce", "Reproduce"]];
+  const bar = el("div", { class: "bar" }, el("nav", { "aria-label": "Sections" }), el("label", { for: "chooser" }, "Client", chooser));
+  onClient((client) => { chooser.value = client; });
+  document.getElementById("verdict").after(bar);
+  return () => bar.firstChild.append(...links.filter(([id]) => document.getElementById(id)).map(([id, word]) => el("a", { href: `#${id}` }, word)));
+}
+
+applyTheme();
+addVerdict();
+const fillBar = addBar();
+addGains();
+addMatrix();
+addClient();
+addGiveAndTake();
+addCross();
+addCost();
+addHealth();
+addReproduce();
+fillBar();
+const wanted = Number((location.hash.match(/client=(\d+)/) || [])[1] ?? gainOrder()[0] ?? 0);
+drawAll();
+clickable.forEach((attach) => attach());
+if (names.length) selectClient(wanted < names.length ? wanted : 0);
+state.ready = true;
+document.documentElement.dataset.ready = "true";
+if (!facts.is_finished) setTimeout(() => location.reload(), 5000);

@@ -1,0 +1,98 @@
+/** The headline, the figures of the verdict, and one sentence for each client. */
+function headline() {
+  if (!facts.is_finished) return `Round ${facts.rounds.length} of ${facts.rounds_planned}: still running`;
+  if (!local || !own || !own.mean_gain) return `${title(facts.method)} ends at ${figure(own ? own.mean : null)}${unit} on average`;
+  const number = own.helped + own.harmed + own.unclear;
+  const gain = own.mean_gain;
+  const average = `${figure(gain.value, true)}${points} on average`;
+  if (gain.low > 0) {
+    const most = own.harmed ? `clearly harms ${own.harmed} of ${number}` : `clearly harms nobody`;
+    return `Federating pays: ${average}, and it ${most}`;
+  }
+  if (gain.high < 0) return `Federating does not pay here: ${average}`;
+  return `Too close to call: ${average}, which may be chance`;
+}
+
+function tile(name, value, small) {
+  return el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null));
+}
+
+function addVerdict() {
+  main.append(el("h1", {}, headline()), el("p", { class: "lede" },
+    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}. Each client is judged on test data of its own that no model has seen.`));
+  if (facts.advice) main.append(el("p", { class: "note" }, facts.advice));
+  const made = section("verdict", "Verdict", own && own.mean_gain
+    ? "A client counts as helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure."
+    : null);
+  const best = facts.methods.reduce((a, b) => (known(b.mean) && (!a || b.mean > a.mean) ? b : a), null);
+  const tiles = el("dl", { class: "tiles" });
+  if (own && own.mean_gain) {
+    const gain = own.mean_gain;
+    tiles.append(tile("Mean gain over Local", `${figure(gain.value, true)}${points}`,
+      known(gain.low) ? `95 % interval over clients ${figure(gain.low, true)} to ${figure(gain.high, true)}` : null));
+  }
+  if (best) tiles.append(tile("Best method", title(best.method), `${figure(best.mean)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
+  const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
+  tiles.append(tile("Rounds", facts.is_finished ? String(facts.rounds_planned) : `${facts.rounds.length} of ${facts.rounds_planned}`, `${names.length} clients`));
+  tiles.append(tile("Moved", bytes(moved), "models down and up, whole run"));
+  tiles.append(tile("Privacy", known(facts.epsilon_spent) ? `ε ${figurePlain(facts.epsilon_spent)}` : "none",
+    known(facts.epsilon_spent) ? "differential privacy, the largest of any client" : "no differential privacy: models were exchanged as they were"));
+  if (own && own.mean_gain) addTally(made);
+  made.append(tiles);
+  if (facts.methods.length) made.append(el("div", { class: "scroll-x" }, methodTable(best)));
+  if (facts.sentences.length) addSentences();
+}
+const figurePlain = (value) => Number(value.toPrecision(3)).toString();
+
+function addTally(parent) {
+  const parts = [["good", own.helped, "helped"], ["unclear", own.unclear, "unchanged as far as the test data can tell"], ["bad", own.harmed, "harmed"]];
+  const words = parts.map(([, number, word]) => `${number} ${word}`).join(", ");
+  parent.append(el("div", { class: "tally", role: "img", "aria-label": `Against training alone: ${words}` },
+    parts.filter(([, number]) => number).map(([kind, number]) => {
+      const bar = el("div", { class: kind });
+      bar.style.flexGrow = number;
+      return bar;
+    })),
+    el("ul", { class: "legend" }, parts.map(([kind, number, word]) => el("li", {}, el("i", { class: kind }), el("strong", {}, String(number)), ` ${word}`))));
+}
+
+function methodTable(best) {
+  const least = local ? local.gradients : null;
+  const rows = facts.methods.map((method) => {
+    const spread = method.seed_means.length > 1 ? `${figure(sum(method.seed_means) / method.seed_means.length)} (${method.seed_means.length} seeds)` : "–";
+    return [title(method.method), figure(method.mean), spread, method.mean_gain ? withMargin(method.mean_gain) : "–",
+      method.mean_gain ? `${method.helped} / ${method.unclear} / ${method.harmed}` : "–", bytes(method.bytes_moved),
+      least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
+  });
+  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", "gain over Local", "helped / unclear / harmed", "moved", "training work"], rows);
+  facts.methods.forEach((method, k) => method === best && made.tBodies[0].rows[k].classList.add("best"));
+  return made;
+}
+
+function addSentences() {
+  const made = section("sentences", "In one sentence each",
+    own && own.mean_gain ? `Before → after, in ${facts.metric}${unit}; ± is half of the 95 % interval from the client's own test examples.` : null);
+  const order = gainOrder();
+  const limit = 40;
+  const list = el("ul", { class: "sentences" });
+  const line = (client) => {
+    const gain = own && own.gains[client];
+    const [kind, sign, meaning] = !gain ? ["even", "·", ""] : gain.low > 0 ? ["up", "▲", "helped: "] : gain.high < 0 ? ["down", "▼", "harmed: "] : ["even", "○", "undecided: "];
+    const text = facts.sentences[client];
+    return el("li", {}, el("span", { class: `mark ${kind}`, role: "img", "aria-label": meaning }, sign),
+      el("button", { type: "button", onclick: () => { selectClient(client); document.getElementById("client").scrollIntoView(); } }, names[client]),
+      text.slice(names[client].length));
+  };
+  list.append(...order.slice(0, limit).map(line));
+  made.append(list);
+  if (order.length > limit) {
+    const more = el("button", { type: "button", onclick: () => { list.append(...order.slice(limit).map(line)); more.remove(); } }, `All ${order.length}`);
+    made.append(el("p", {}, more));
+  }
+}
+
+/** Clients by what they gained, the most first; by their score where there is nothing to compare with. */
+function gainOrder() {
+  const worth = (client) => (own && own.gains[client] ? own.gains[client].value : own && own.scores[client] ? own.scores[client].value : -Infinity);
+  return [...everyone].sort((a, b) => worth(b) - worth(a) || a - b);
+}

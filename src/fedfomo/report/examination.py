@@ -1,0 +1,91 @@
+"""What final models do on test examples, one by one: for paired intervals, and for who could use whose model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedfomo.examples import ClientData, Examples
+from fedfomo.model import Model
+
+CROSS_LIMIT = 200  # clients; more of them make a matrix that takes long to fill and nobody reads
+CROSS_SECONDS = 60.0  # more than that is for those who ask
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What one method's final models do."""
+
+    figures: list[list[float]]  # each client's model on each of its own test examples
+    cross: list[list[float]] | None  # the mean figure of each client's model (row) on each client's test (column)
+    why_not_crossed: str  # if it was not
+
+
+def examine(
+    model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData], crosses: bool = False
+) -> Examination:
+    """Put every final model before its own client's test examples; before everybody's if asked, unless it takes long."""
+    figures = [_figures(model, theta, data.test) for theta, data in zip(thetas, clients, strict=True)]
+    if not crosses:
+        return Examination(figures, None, "")
+    if len(clients) > CROSS_LIMIT:
+        return Examination(figures, None, f"{len(clients)} clients are too many for a matrix of all pairs")
+    cross: list[list[float]] = []
+    started = time.perf_counter()
+    together = _together([data.test for data in clients])
+    sizes = [len(data.test) for data in clients]
+    for theta in thetas:
+        parts = torch.tensor(_figures(model, theta, together), dtype=torch.float64).split(sizes)
+        cross.append([float(part.mean()) if len(part) else float("nan") for part in parts])
+        needed = (time.perf_counter() - started) / len(cross) * len(clients)
+        if needed > CROSS_SECONDS:
+            why = f"trying all {len(clients)} models on all targets would take about {needed / 60:.0f} minutes"
+            return Examination(figures, None, why)
+    return Examination(figures, cross, "")
+
+
+def write_examination(path: Path, found: Examination) -> None:
+    """Keep an examination, so that the next report need not repeat it."""
+    path.write_text(json.dumps(asdict(found)))
+
+
+def read_examination(path: Path) -> Examination:
+    """Read an examination that was kept."""
+    return Examination(**json.loads(path.read_text()))
+
+
+def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:
+    """Count every client's training and test labels; None where labels are not classes."""
+    parts = [part.labels for data in clients for part in (data.train, data.test) if len(part)]
+    if not parts or any(labels.dim() != 1 or labels.is_floating_point() for labels in parts):
+        return None
+    number = 1 + max(int(labels.max()) for labels in parts)
+    if number > 100 or min(int(labels.min()) for labels in parts) < 0:
+        return None
+
+    def counts(examples: Examples) -> list[int]:
+        return torch.bincount(examples.labels.long(), minlength=number).tolist()
+
+    return [counts(data.train) for data in clients], [counts(data.test) for data in clients]
+
+
+def theta_of(model: Model, state: Mapping[str, Tensor]) -> Tensor:
+    """Put the named tensors of a model file into one vector."""
+    theta = torch.empty(model.layout.size)
+    for name, view in model.layout.views(theta).items():
+        view.copy_(state[name])
+    return theta
+
+
+def _figures(model: Model, theta: Tensor, examples: Examples) -> list[float]:
+    return model.figures(theta, examples).tolist()
+
+
+def _together(parts: Sequence[Examples]) -> Examples:
+    return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))

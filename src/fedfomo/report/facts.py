@@ -1,0 +1,163 @@
+"""Everything that a report shows, as plain values: the page draws it, and adds nothing of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedfomo.report.intervals import Estimate
+
+Rows = list[list[float | None]]
+"""One list a round, with one value a client; None where there is none."""
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """Who a client is and what it holds."""
+
+    name: str
+    train: int  # numbers of examples
+    validation: int
+    test: int
+    group: int | None = None  # the distribution behind its training examples, where that is known
+    target: int | None = None  # likewise, of the data that it judges by and is judged on
+    train_labels: list[int] | None = None  # how many of each
+    target_labels: list[int] | None = None  # likewise, of its test examples
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """How one method ended, for every client; clients without test examples have none."""
+
+    method: str
+    scores: list[Estimate | None]
+    gains: list[Estimate | None]  # against training alone, on the same examples; none for training alone itself
+    mean: float
+    mean_gain: Estimate | None  # over clients
+    helped: int  # clients whose whole interval is above 0
+    harmed: int  # likewise below
+    unclear: int
+    seed_means: list[float]  # of all seeds of a comparison, this one's among them
+    bytes_moved: int
+    gradients: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one client found out about some others, itself among them, in one round."""
+
+    receiver: int
+    givers: list[int]
+    utilities: list[float]  # signed: what was added to its row of the affinity
+    weights: list[float]  # how much of each it mixed in
+
+
+@dataclass(frozen=True)
+class RoundFacts:
+    """What happened in one round."""
+
+    round: int  # from 1
+    judgements: list[Judgement]
+    new_pairs: int  # receivers and givers that met for the first time
+    pairs_met: float  # share of all pairs of different clients that have met by now
+    epsilon: float | None  # the chance of a random model in a slot, where the method has one
+    models_down: float
+    bytes_down: int
+    bytes_up: int
+    training_seconds: float | None
+    scoring_seconds: float | None
+    other_seconds: float | None  # mixing, and keeping what came of it
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Every client's course; rows are rounds."""
+
+    test_updated: Rows  # the metric after the federated update
+    test_trained: Rows  # and after the local training that follows
+    validation_reference: Rows  # loss of the model that it had, as its judge told it
+    validation_own: Rows  # loss of the model that it had trained
+
+
+@dataclass(frozen=True)
+class Health:
+    """What went wrong, or might have."""
+
+    fell_back: list[int]  # rounds in which no model helped a client, so that it kept what it had
+    took_part: list[int]  # rounds in which a client was asked to take part
+    refused: list[int]  # uploads of each client that were refused
+    reasons: list[str]  # why, of each client's last one
+    dropped_out: list[int]  # rounds in which a client was asked and nothing came back
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """How to get the same again."""
+
+    command: str
+    config: str
+    hashes: dict[str, str]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One run, with the runs that it is measured against."""
+
+    title: str
+    method: str
+    metric: str  # what the figures are called
+    is_share: bool  # whether they are shares, to be shown in per cent
+    seed: int
+    rounds_planned: int
+    is_finished: bool
+    clients: list[ClientFacts]
+    label_names: list[str]
+    methods: list[MethodFacts]  # training alone first, if it was run
+    rounds: list[RoundFacts]
+    is_thinned: bool  # whether the judgements of some rounds were left out, for a page that is not too large
+    curves: Curves
+    affinity: list[list[float]] | None  # at the end, receiver × giver
+    taken: list[list[float]] | None  # who has learnt from whom
+    cross: list[list[float]] | None  # each final model (row) on each client's target (column)
+    why_not_crossed: str
+    receivers: list[int]  # the order in which they are drawn
+    givers: list[int]
+    sentences: list[str]  # one a client
+    advice: str  # what is missing, and how to get it
+    health: Health
+    epsilon_spent: float | None  # of differential privacy: the largest of any client
+    reproduce: Reproduce
+
+    @property
+    def own(self) -> MethodFacts | None:
+        """The method that the report is about; None while it runs."""
+        return next((facts for facts in self.methods if facts.method == self.method), None)
+
+    @property
+    def local(self) -> MethodFacts | None:
+        """Training alone, if it was run."""
+        return next((facts for facts in self.methods if facts.method == "local"), None)
+
+    def to_json(self) -> str:
+        """Spell the facts out as strict, compact JSON; four digits are more than any chart shows."""
+        return json.dumps(compact(asdict(self)), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+
+
+def compact(value: Any) -> Any:
+    """Round every number to four significant digits, and write what is not a number as null."""
+    if isinstance(value, float):
+        return _rounded(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: compact(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [compact(item) for item in value]
+    return value
+
+
+def _rounded(value: float) -> float | int:
+    short = float(f"{value:.4g}")
+    return int(short) if short.is_integer() and abs(short) < 2**53 else short

@@ -1,0 +1,110 @@
+"""How sure a test set makes us: 95 % intervals of one figure, and of the difference of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+Z = 1.959964  # 97.5 % of a normal distribution lie below
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def margin(self) -> float:
+        """Half of the interval's width."""
+        return (self.high - self.low) / 2
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.low > 0
+
+    @property
+    def is_below_zero(self) -> bool:
+        """Whether the whole interval is below 0."""
+        return self.high < 0
+
+
+def of_share(share: float, number: int) -> Estimate:
+    """Return the Wilson interval of a share of so many examples."""
+    if number == 0 or not math.isfinite(share):
+        return Estimate(share, math.nan, math.nan)
+    scale = 1 + Z**2 / number
+    centre = (share + Z**2 / (2 * number)) / scale
+    reach = Z * math.sqrt(share * (1 - share) / number + Z**2 / (4 * number**2)) / scale
+    return Estimate(share, max(0.0, min(share, centre - reach)), min(1.0, max(share, centre + reach)))
+
+
+def of_mean(values: Sequence[float]) -> Estimate:
+    """Return the interval of a mean: Wilson's for zeros and ones, Student's for anything else."""
+    if not values:
+        return Estimate(math.nan, math.nan, math.nan)
+    mean = fmean(values)
+    if _is_binary(values):
+        return of_share(mean, len(values))
+    if len(values) == 1:
+        return Estimate(mean, math.nan, math.nan)
+    reach = student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Estimate(mean, mean - reach, mean + reach)
+
+
+def of_difference(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """Return the interval of the mean difference of two models on the same examples.
+
+    For zeros and ones it is that of Agresti and Min (2005): half an example is added to each of the four cells, so
+    that two models which agree on all of a few examples are not taken to agree for certain.
+    """
+    gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+    if not gaps:
+        return Estimate(math.nan, math.nan, math.nan)
+    mean = fmean(gaps)
+    if not (_is_binary(ours) and _is_binary(theirs)):
+        return of_mean_gap(gaps)
+    better, worse = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    number = len(gaps) + 2
+    centre = (better - worse) / number
+    reach = Z * math.sqrt((better + worse + 1) / number - centre**2) / math.sqrt(number)
+    return Estimate(mean, max(-1.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach)))
+
+
+def of_mean_gap(gaps: Sequence[float]) -> Estimate:
+    """Return Student's interval of a mean difference over clients or examples."""
+    if not gaps:
+        return Estimate(math.nan, math.nan, math.nan)
+    mean = fmean(gaps)
+    if len(gaps) == 1:
+        return Estimate(mean, math.nan, math.nan)
+    reach = student(len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+    return Estimate(mean, mean - reach, mean + reach)
+
+
+def of_unpaired_difference(ours: Estimate, theirs: Estimate) -> Estimate:
+    """Combine two intervals where nothing is known of single examples: wider than needed, never too narrow."""
+    gap = ours.value - theirs.value
+    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
+    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
+    return Estimate(gap, gap - down, gap + up)
+
+
+def student(freedom: int) -> float:
+    """Return the 97.5 % point of Student's t, by its expansion around the normal one."""
+    n, z = freedom, Z
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
+def _is_binary(values: Sequence[float]) -> bool:
+    return all(value in (0.0, 1.0) for value in values)

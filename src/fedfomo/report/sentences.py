@@ -1,0 +1,48 @@
+"""One plain sentence for each client: what federating brought it, and from whom it learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedfomo.report.intervals import Estimate
+
+LEAST_SHARE = 0.01  # who gave less is not named
+MOST_NAMED = 4
+
+
+def helpers_of(taken: Sequence[Sequence[float]], names: Sequence[str], client: int) -> dict[str, float]:
+    """Say from which others a client has learnt, and in which proportions; the most helpful first."""
+    row = {names[giver]: value for giver, value in enumerate(taken[client]) if giver != client and value > 0}
+    total = sum(row.values())
+    return {giver: value / total for giver, value in sorted(row.items(), key=lambda item: -item[1])}
+
+
+def site_sentence(
+    name: str,
+    local: Estimate | None,
+    own: Estimate | None,
+    gain: Estimate | None,
+    helpers: dict[str, float],
+    is_share: bool,
+) -> str:
+    """Say in one sentence what a client gained and from whom, or that it should keep its own model."""
+    if own is None:
+        return f"{name}: no test examples, so nothing can be said"
+    named = [(giver, share) for giver, share in helpers.items() if share >= LEAST_SHARE]
+    learns = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
+    learns += " and others" if len(named) > MOST_NAMED else ""
+    source = f", learns from {learns}" if learns else ""
+    if local is None or gain is None:
+        return f"{name}: {figure(own.value, is_share)}{source}"
+    course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
+    change = f"{figure(gain.value, is_share, signed=True)} ± {figure(gain.margin, is_share)}"
+    if gain.value <= 0:
+        return f"{name}: federating does not pay, keep your own model ({course}, {change})"
+    doubt = "" if gain.is_above_zero else ", too little test data to be sure"
+    return f"{name}: {course} ({change}{doubt}){source}"
+
+
+def figure(value: float, is_share: bool, signed: bool = False) -> str:
+    """Write a metric as people read it: shares in per cent with one digit, anything else with three."""
+    sign = "+" if signed else ""
+    return f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.3g}"

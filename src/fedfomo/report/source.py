@@ -1,0 +1,46 @@
+"""What a report is made from, wherever it came from: a run's folder, or a call of `federate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedfomo.model import Score
+from fedfomo.report.examination import Examination
+from fedfomo.report.facts import ClientFacts, Reproduce
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one method ended, on the clients of the report."""
+
+    scores: Mapping[int, Score]
+    bytes_moved: int
+    gradients: int
+    examined: Examination | None  # None: its models, or the data, are not at hand
+    seed_means: list[float]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One run, with the runs that it is measured against."""
+
+    title: str
+    method: str
+    options: Mapping[str, Any]
+    seed: int
+    rounds_planned: int
+    clients: list[ClientFacts]
+    lines: Sequence[Mapping[str, Any]]  # of the log, one a round
+    seconds: Mapping[int, Mapping[str, float]]  # by round, where it is known
+    ended: Mapping[str, Ended]  # by method
+    affinity: list[list[float]] | None
+    taken: list[list[float]] | None
+    own_targets: bool  # whether everybody is judged on data like its own
+    reproduce: Reproduce
+    metric: str = "accuracy"
+    label_names: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+    advice: str = ""
+    epsilon_spent: float | None = None

@@ -1,0 +1,197 @@
+"""From the folder of a run, with those of the runs beside it, to what a report is made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
+from fedfomo.errors import InputError, require
+from fedfomo.experiment import Prepared, RunRecord, prepare, read_config, read_record
+from fedfomo.report.examination import (
+    Examination,
+    examine,
+    label_counts,
+    read_examination,
+    theta_of,
+    write_examination,
+)
+from fedfomo.report.facts import ClientFacts, Reproduce
+from fedfomo.report.source import Ended, Source
+
+
+def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
+    """Return the run that a report is about: the folder itself, or one of a comparison's."""
+    require(folder.is_dir(), f"there is no run folder {folder}")
+    path = folder / "config.toml"
+    require(path.exists(), f"{folder} is not the folder of a run: it has no config.toml")
+    if "methods" not in load_toml(path):
+        return folder
+    comparison = read_toml(path, CompareConfig)
+    methods = [method] if method else ["fedfomo", *comparison.methods[::-1]]
+    seeds = [seed] if seed is not None else list(comparison.seeds)
+    for name in methods:
+        for number in seeds:
+            if (folder / f"{name}-seed-{number}" / "environment.json").exists():
+                return folder / f"{name}-seed-{number}"
+    raise InputError(f"{folder} holds no run of {' or '.join(dict.fromkeys(methods))} with seed {seeds[0]} yet")
+
+
+def prepare_run(folder: Path) -> Prepared | None:
+    """Load a run's data again; None where they are not at hand."""
+    config = read_config(folder)
+    try:
+        return prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
+    except InputError:
+        return None
+
+
+def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None = None) -> Source:
+    """Collect everything about one run, and how the runs beside it ended."""
+    config = read_config(folder)
+    environment = _read(folder / "environment.json")
+    names = [f"client {client}" for client in range(len(environment["examples"]))]
+    others = [*_siblings(folder, config), *beside]
+    ended = {read_config(other).method: other for other in (*others, folder) if (other / "result.json").exists()}
+    _check_beside(folder, beside)
+    is_finished = (folder / "result.json").exists()
+    record = read_record(folder) if is_finished else None
+    targets: list[int] = environment["targets"]
+    return Source(
+        title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
+        method=config.method,
+        options=_all_options(config),
+        seed=config.seed,
+        rounds_planned=config.setting.rounds,
+        clients=_clients(names, environment, prepared),
+        lines=read_lines(folder / "rounds.jsonl"),
+        seconds={line["round"]: line for line in read_lines(folder / "seconds.jsonl")},
+        ended={method: _ended(other, folder, prepared) for method, other in ended.items()},
+        affinity=record.affinity if record else None,
+        taken=record.taken if record else None,
+        own_targets=targets == list(range(len(targets))),
+        reproduce=_reproduce(folder, config, environment),
+        notes=_notes(environment["warnings"], prepared),
+        advice=_advice(config, ended),
+    )
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the whole lines of a log; the last one may still be on its way."""
+    if not path.exists():
+        return []
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _siblings(folder: Path, config: RunConfig) -> list[Path]:
+    """Find the runs of the same comparison that had the same clients."""
+    path = folder.parent / "config.toml"
+    if not path.exists() or "methods" not in load_toml(path):
+        return []
+    found = sorted(folder.parent.glob(f"*-seed-{config.seed}"))
+    return [other for other in found if other != folder and (other / "config.toml").exists()]
+
+
+def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
+    mine = _read(folder / "environment.json")
+    for other in beside:
+        config = read_config(other)
+        require((other / "result.json").exists(), f"{other} is not finished: go on with `fedfomo resume {other}`")
+        theirs = _read(other / "environment.json")
+        is_same = all(mine[part] == theirs[part] for part in ("data", "examples", "groups", "targets"))
+        same_seed = config.seed == read_config(folder).seed
+        require(is_same and same_seed, f"{other} had other clients than {folder}: they cannot stand side by side")
+
+
+def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Prepared | None) -> list[ClientFacts]:
+    groups, targets = environment["groups"], environment["targets"]
+    counts = label_counts(prepared.scenario.clients) if prepared else None
+    return [
+        ClientFacts(
+            name=name,
+            **environment["examples"][client],
+            group=groups[client] if groups else None,
+            target=groups[targets[client]] if groups else None,
+            train_labels=counts[0][client] if counts else None,
+            target_labels=counts[1][client] if counts else None,
+        )
+        for client, name in enumerate(names)
+    ]
+
+
+def _ended(folder: Path, about: Path, prepared: Prepared | None) -> Ended:
+    record = read_record(folder)
+    traffic = record.traffic
+    return Ended(
+        scores=record.after_update,
+        bytes_moved=traffic.bytes_down + traffic.bytes_up,
+        gradients=record.gradients,
+        examined=_examined(folder, record, prepared, crosses=folder == about),
+        seed_means=_seed_means(folder, record),
+    )
+
+
+def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosses: bool) -> Examination | None:
+    kept = folder / "examination.json"
+    if kept.exists():
+        found = read_examination(kept)
+        if found.cross is not None or found.why_not_crossed or not crosses:
+            return found
+    if prepared is None:
+        return None
+    model = prepared.problem.model_of(make_algorithm(record.method, record.options))
+    files = [folder / "models" / f"client-{client:05d}.safetensors" for client in sorted(record.after_update)]
+    if not all(file.exists() for file in files):
+        return None
+    thetas = [theta_of(model, load_file(file)) for file in files]
+    found = examine(model, thetas, prepared.scenario.clients, crosses)
+    write_examination(kept, found)
+    return found
+
+
+def _seed_means(folder: Path, record: RunRecord) -> list[float]:
+    others = sorted(folder.parent.glob(f"{record.method}-seed-*")) if folder.name.endswith(f"-seed-{record.seed}") else []
+    finished = [other for other in others if (other / "result.json").exists()]
+    return [read_record(other).summary().mean for other in finished] or [record.summary().mean]
+
+
+def _all_options(config: RunConfig) -> dict[str, Any]:
+    algorithm: Any = make_algorithm(config.method, options_of(config.options))
+    return asdict(algorithm)
+
+
+def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) -> Reproduce:
+    hashes = {"data": environment["data"]["sha256"]}
+    for name in ("config.toml", "rounds.jsonl"):
+        if (folder / name).exists():
+            hashes[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    command = " ".join(["fedfomo run", *flags_of(replace(config, out=None))])
+    versions = {"python": environment["python"], **environment["versions"]}
+    return Reproduce(command, (folder / "config.toml").read_text(), hashes, versions)
+
+
+def _notes(warnings: Sequence[str], prepared: Prepared | None) -> list[str]:
+    lost = [] if prepared else ["The run's data are not at hand here: intervals are unpaired, and label mixes are missing."]
+    return [*warnings, *lost]
+
+
+def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
+    missing = [method for method in ("local", "fedavg") if method not in ended and method != config.method]
+    if not missing:
+        return ""
+    methods = " ".join(dict.fromkeys(("local", "fedavg", config.method)))
+    flags = " ".join(flags_of(CompareConfig(setting=config.setting)))
+    command = f"fedfomo compare --methods {methods} --seeds {config.seed} {flags}".strip()
+    return f"This run has no {' and no '.join(missing)} beside it. To measure it against them, run: {command}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_bytes())
