@@ -158,13 +158,13 @@ def write_toml(config: Any) -> str:
     return "\n".join(_to_lines(config)) + "\n"
 
 
-def flags_of(config: Any) -> list[str]:
-    """Spell a configuration as flags: what differs from the defaults for its data set, and nothing else."""
+def flags_of(config: Any, always: tuple[str, ...] = ()) -> list[str]:
+    """Spell a configuration as flags: what differs from the defaults for its data set, and what is always named."""
     table = _flat(config)
     usual = _flat(build(type(config), {"dataset": table["dataset"]}))
     flags: list[str] = []
     for name, value in table.items():
-        if value == usual[name] and name != "dataset":
+        if value == usual[name] and name not in always:
             continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):

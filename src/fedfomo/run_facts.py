@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +26,10 @@ from fedfomo.report.examination import (
 )
 from fedfomo.report.facts import ClientFacts, Reproduce
 from fedfomo.report.source import Ended, Source
+
+
+# What a command that reproduces a run says even where it is the default.
+ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
 
 
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
@@ -93,11 +98,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _siblings(folder: Path, config: RunConfig) -> list[Path]:
     """Find the runs of the same comparison that had the same clients."""
-    path = folder.parent / "config.toml"
-    if not path.exists() or "methods" not in load_toml(path):
+    if _comparison(folder) is None:
         return []
     found = sorted(folder.parent.glob(f"*-seed-{config.seed}"))
     return [other for other in found if other != folder and (other / "config.toml").exists()]
+
+
+def _comparison(folder: Path) -> CompareConfig | None:
+    path = folder.parent / "config.toml"
+    is_one = path.exists() and "methods" in load_toml(path)
+    return read_toml(path, CompareConfig) if is_one else None
 
 
 def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
@@ -130,12 +140,14 @@ def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Pre
 def _ended(folder: Path, about: Path, prepared: Prepared | None) -> Ended:
     record = read_record(folder)
     traffic = record.traffic
+    of_seeds = _records_of_seeds(folder, record)
     return Ended(
         scores=record.after_update,
         bytes_moved=traffic.bytes_down + traffic.bytes_up,
         gradients=record.gradients,
         examined=_examined(folder, record, prepared, crosses=folder == about),
-        seed_means=_seed_means(folder, record),
+        seed_means=[other.summary().mean for other in of_seeds],
+        gains_of_seeds=_gains(folder, of_seeds),
     )
 
 
@@ -157,10 +169,24 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
     return found
 
 
-def _seed_means(folder: Path, record: RunRecord) -> list[float]:
-    others = sorted(folder.parent.glob(f"{record.method}-seed-*")) if folder.name.endswith(f"-seed-{record.seed}") else []
-    finished = [other for other in others if (other / "result.json").exists()]
-    return [read_record(other).summary().mean for other in finished] or [record.summary().mean]
+def _records_of_seeds(folder: Path, record: RunRecord) -> list[RunRecord]:
+    """Read how the same method ended with every seed of a comparison."""
+    if _comparison(folder) is None:
+        return [record]
+    others = sorted(folder.parent.glob(f"{record.method}-seed-*"))
+    return [read_record(other) for other in others if (other / "result.json").exists()]
+
+
+def _gains(folder: Path, records: Sequence[RunRecord]) -> list[float]:
+    """Return what every client of every seed gained over training alone."""
+    gains: list[float] = []
+    for record in records:
+        path = folder.parent / f"local-seed-{record.seed}"
+        if (path / "result.json").exists():
+            alone = read_record(path).accuracies()
+            gaps = (value - alone[client] for client, value in record.accuracies().items())
+            gains += [gap for gap in gaps if math.isfinite(gap)]
+    return gains
 
 
 def _all_options(config: RunConfig) -> dict[str, Any]:
@@ -173,7 +199,10 @@ def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) 
     for name in ("config.toml", "rounds.jsonl"):
         if (folder / name).exists():
             hashes[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    command = " ".join(["fedfomo run", *flags_of(replace(config, out=None))])
+    command = " ".join(["fedfomo run", *flags_of(replace(config, out=None), ALWAYS_NAMED)])
+    comparison = _comparison(folder)
+    if comparison:
+        command += "\n" + " ".join(["fedfomo compare", *flags_of(replace(comparison, out=None), ALWAYS_NAMED)])
     versions = {"python": environment["python"], **environment["versions"]}
     return Reproduce(command, (folder / "config.toml").read_text(), hashes, versions)
 

@@ -38,16 +38,17 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
         console.print(epsilon_table(folder / "rounds.jsonl", privacy.delta))
         for sentence in privacy_sentences(dict(record.spent), privacy):
             console.print(sentence, soft_wrap=True)
-    console.print(f"everything about this run is in {folder}", soft_wrap=True)
+    console.print(f"everything about this run is in {folder}; to see it: fedfomo report {folder}", soft_wrap=True)
 
 
-def play_comparison(config: CompareConfig, name: str) -> None:
-    """Start all runs of a comparison and play them to their ends."""
+def play_comparison(config: CompareConfig, name: str) -> Path:
+    """Start all runs of a comparison, play them to their ends, and return their folder."""
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, options_of(planned.options))
     folder = new_folder(config.out, name)
     (folder / "config.toml").write_text(write_toml(config))
     finish_comparison(folder, config)
+    return folder
 
 
 def finish_comparison(folder: Path, config: CompareConfig) -> None:
@@ -65,7 +66,7 @@ def finish_comparison(folder: Path, config: CompareConfig) -> None:
         records.append(_play(place, folder, planned, prepared[planned.seed]))
     _show_table(records)
     _show_findings(records)
-    console.print(f"\nruns are kept in {folder}", soft_wrap=True)
+    console.print(f"\nruns are kept in {folder}; who benefits from whom: fedfomo report {folder}", soft_wrap=True)
 
 
 def _show_findings(records: list[RunRecord]) -> None:

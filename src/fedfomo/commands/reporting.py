@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedfomo.experiment import Prepared
     from fedfomo.report.facts import Facts
 
+MOST_SENTENCES = 20  # more clients than that are for the page
 WATCH_SECONDS = 1.0  # between two looks at the log
 
 
@@ -56,8 +57,13 @@ def report(arguments: list[str]) -> None:
             facts = _write(folder, out, config.beside, prepared)
             console.print(f"round {len(facts.rounds)} of {facts.rounds_planned}: {out}", soft_wrap=True)
         time.sleep(WATCH_SECONDS)
-    _write(folder, out, config.beside, prepared)
-    console.print(f"the report is in {out}", soft_wrap=True)
+    facts = _write(folder, out, config.beside, prepared)
+    if len(facts.sentences) <= MOST_SENTENCES:
+        for sentence in facts.sentences:
+            console.print(sentence, markup=False, soft_wrap=True)
+    if facts.advice:
+        console.print(facts.advice, markup=False, soft_wrap=True)
+    console.print(f"the report, for any browser: {out}", soft_wrap=True)
 
 
 def _write(folder: Path, out: Path, beside: tuple[Path, ...], prepared: Prepared | None) -> Facts:

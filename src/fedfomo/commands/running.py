@@ -43,8 +43,9 @@ def demo(arguments: list[str]) -> None:
     """Compare three methods on the embedded data set and show what FedFomo found out."""
     config = parse("demo", DemoConfig, arguments)
     from fedfomo.commands.playing import play_comparison
+    from fedfomo.commands.reporting import report
 
-    play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), (), config.seeds, config.out), "demo")
+    report([str(play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), (), config.seeds, config.out), "demo"))])
 
 
 @dataclass(frozen=True)

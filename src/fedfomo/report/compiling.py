@@ -77,7 +77,7 @@ def _method(name: str, ended: Ended, local: Ended | None) -> MethodFacts:
         scores=scores,
         gains=gains,
         mean=fmean(values) if values else math.nan,
-        mean_gain=intervals.of_mean_gap([gain.value for gain in known]) if known else None,
+        mean_gain=intervals.of_mean_gap(ended.gains_of_seeds or [gain.value for gain in known]) if known else None,
         helped=helped,
         harmed=harmed,
         unclear=len(known) - helped - harmed,

@@ -35,7 +35,7 @@ class MethodFacts:
     scores: list[Estimate | None]
     gains: list[Estimate | None]  # against training alone, on the same examples; none for training alone itself
     mean: float
-    mean_gain: Estimate | None  # over clients
+    mean_gain: Estimate | None  # over clients; of a comparison, over those of all seeds
     helped: int  # clients whose whole interval is above 0
     harmed: int  # likewise below
     unclear: int

@@ -37,7 +37,7 @@ def site_sentence(
     course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
     change = f"{figure(gain.value, is_share, signed=True)} ± {figure(gain.margin, is_share)}"
     if gain.value <= 0:
-        return f"{name}: federating does not pay, keep your own model ({course}, {change})"
+        return f"{name}: federating {'changes nothing' if gain.value == 0 else 'does not pay'}, keep your own model ({course}, {change})"
     doubt = "" if gain.is_above_zero else ", too little test data to be sure"
     return f"{name}: {course} ({change}{doubt}){source}"
 
@@ -45,4 +45,5 @@ def site_sentence(
 def figure(value: float, is_share: bool, signed: bool = False) -> str:
     """Write a metric as people read it: shares in per cent with one digit, anything else with three."""
     sign = "+" if signed else ""
-    return f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.3g}"
+    text = f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.3g}"
+    return text.replace("-", "−")

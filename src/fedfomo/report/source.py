@@ -19,7 +19,8 @@ class Ended:
     bytes_moved: int
     gradients: int
     examined: Examination | None  # None: its models, or the data, are not at hand
-    seed_means: list[float]
+    seed_means: list[float] = field(default_factory=list[float])
+    gains_of_seeds: list[float] = field(default_factory=list[float])  # of every client of every seed
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ function addClient() {
   const heading = document.getElementById("client-title");
   const sentence = el("p", {});
   made.append(sentence);
-  const grid = el("div", { class: "grid2" });
+  const grid = el("div", { class: "grid3" });
   if (judged.length) addFlow(made);
   made.append(grid);
   addCourse(grid);

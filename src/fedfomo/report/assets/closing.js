@@ -7,8 +7,9 @@ function addHealth() {
   ].map(([words, counts]) => el("li", {}, `${counts.filter((count) => count).length} of ${names.length} clients ${words}`)), notes.map((note) => el("li", {}, note))));
   const odd = everyone.filter((client) => fell_back[client] || refused[client] || dropped_out[client] || facts.clients[client].validation < 10);
   if (!odd.length) return;
-  const columns = ["client", "took part", "kept its own", "refused", "no answer", "validation examples", "why refused"];
-  const rows = odd.map((client) => [names[client], took_part[client], fell_back[client], refused[client], dropped_out[client], facts.clients[client].validation, reasons[client]]);
+  const why = reasons.some((reason) => reason);
+  const columns = ["client", "took part", "kept its own", "refused", "no answer", "validation examples", ...(why ? ["why refused"] : [])];
+  const rows = odd.map((client) => [names[client], took_part[client], fell_back[client], refused[client], dropped_out[client], facts.clients[client].validation, ...(why ? [reasons[client]] : [])]);
   const table = { id: "health", data: () => ({ columns, rows }) };
   made.append(el("details", { open: rows.length <= 20 }, el("summary", {}, `${rows.length} clients with something to say`), el("div", { class: "scroll-x" }, tableOf(columns, rows)),
     el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => saveCsv(table) }, "CSV"), el("button", { type: "button", onclick: () => saveJson(table) }, "JSON"))));

@@ -115,15 +115,33 @@ function frameOf({ printed = 1, ...layout }) {
     font: { family: "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif", size: 13, color: colour("ink") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 10, r: 14, t: 10, b: 10 },
     hoverlabel: { bgcolor: colour("surface"), bordercolor: colour("line"), font: { color: colour("ink") } },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" }, dragmode: false, xaxis: axis, yaxis: axis,
+    legend: { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" }, dragmode: false, xaxis: axis, yaxis: axis,
     ...layout, ...axes, ...(printing ? { width: 680 * printed } : { autosize: true }),
   };
 }
 function draw(chart) {
+  if (!chart.isReady) return;
   Draw.react(chart.plot, chart.traces(), frameOf(chart.layout()), { displayModeBar: false, responsive: !printing, staticPlot: printing });
   chart.refill();
 }
 const drawAll = () => charts.forEach(draw);
+/** Draw from the top, and let the reader scroll meanwhile. */
+function drawInTurn(waiting, done) {
+  if (!waiting.length) return done();
+  const [chart, ...rest] = waiting;
+  makeReady(chart);
+  return setTimeout(() => drawInTurn(rest, done), 0);
+}
+function makeReady(chart) {
+  if (chart.isReady) return;
+  chart.isReady = true;
+  draw(chart);
+  if (!chart.clicked) return;
+  chart.plot.on("plotly_click", (event) => {
+    const chosen = chart.clicked(event.points[0]);
+    if (known(chosen)) selectClient(chosen);
+  });
+}
 
 const state = { client: 0, listeners: [] };
 const onClient = (listener) => state.listeners.push(listener);

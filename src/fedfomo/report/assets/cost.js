@@ -14,7 +14,7 @@ function addCost() {
       traces: () => [bar("new pairs", pick("new_pairs"), colour("local"), ""),
         { type: "scatter", mode: "lines", name: "pairs met", x: rounds, y: pick("pairs_met"), yaxis: "y2", line: { color: colour("own"), width: 2.4 }, hovertemplate: "round %{x}: %{y:.0%}<extra>pairs met</extra>" },
         ...(known(epsilon[0]) ? [{ type: "scatter", mode: "lines", name: "chance", x: rounds, y: epsilon, yaxis: "y2", line: { color: colour("fedavg"), dash: "dot", width: 2 }, hovertemplate: "round %{x}: %{y:.0%}<extra>at random</extra>" }] : [])],
-      layout: () => ({ height: 270, xaxis: { title: { text: "round" } }, yaxis: { rangemode: "tozero" }, yaxis2: { overlaying: "y", side: "right", tickformat: ".0%", range: [0, 1.03], showgrid: false, automargin: true }, printed: 0.5 }),
+      layout: () => ({ height: 270, xaxis: { title: { text: "round" } }, yaxis: { rangemode: "tozero" }, yaxis2: { overlaying: "y", side: "right", tickformat: ".0%", range: [0, 1.03], tickmode: "array", tickvals: [0, 0.25, 0.5, 0.75, 1], showgrid: false, automargin: true }, printed: 0.5 }),
       data: () => ({ columns: ["round", "new pairs", "pairs met", "chance"], rows: facts.rounds.map((round) => [round.round, round.new_pairs, round.pairs_met, round.epsilon]) }),
     });
   }

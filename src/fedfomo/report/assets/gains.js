@@ -53,15 +53,8 @@ function addGains() {
     };
   }
   onClient(() => draw(chart));
-  whenClicked(chart, (point) => order[Math.round(point.y)]);
+  chart.clicked = (point) => order[Math.round(point.y)];
 }
 const triple = (estimate) => (estimate ? [estimate.value, estimate.low, estimate.high] : [null, null, null]);
 const gainColour = (gain) => colour(gain.low > 0 ? "good" : gain.high < 0 ? "bad" : "muted");
 
-const clickable = [];
-function whenClicked(chart, client) {
-  clickable.push(() => chart.plot.on("plotly_click", (event) => {
-    const chosen = client(event.points[0]);
-    if (known(chosen)) selectClient(chosen);
-  }));
-}

@@ -66,8 +66,8 @@ function addMatrix() {
         yaxis: { ...ticks(facts.receivers), domain: [0, 1 - strip - (strip && 0.008)], range: [names.length - 0.5, -0.5], title: { text: "receiver" }, anchor: strip ? "x2" : "x" },
         ...(strip ? {
           xaxis: { ...ticks(facts.givers), domain: [strip + 0.008, 1], range: [-0.5, names.length - 0.5], side: "top", title: { text: "giver" }, tickangle: -90, anchor: "y2" },
-          xaxis2: { domain: [0, strip], range: [-0.5, 0.5], showticklabels: false, showgrid: false, zeroline: false },
-          yaxis2: { domain: [1 - strip, 1], range: [-0.5, 0.5], showticklabels: false, showgrid: false, zeroline: false },
+          xaxis2: { domain: [0, strip], range: [-0.5, 0.5], showticklabels: false, ticks: "", showgrid: false, zeroline: false },
+          yaxis2: { domain: [1 - strip, 1], range: [-0.5, 0.5], showticklabels: false, ticks: "", showgrid: false, zeroline: false },
         } : {}),
         shapes: row < 0 ? [] : [{ type: "rect", x0: -0.5, x1: names.length - 0.5, y0: row - 0.5, y1: row + 0.5, line: { color: colour("ink"), width: 1.5 } }],
       };
@@ -94,12 +94,16 @@ function addMatrix() {
     const cells = matrixOf(current.quantity, current.step);
     const signed = current.quantity !== "weight";
     return {
-      type: "heatmap", z: facts.receivers.map((r) => facts.givers.map((g) => cells[r][g])), zmin: signed ? -limit() : 0, zmax: limit(),
+      type: "heatmap", z: facts.receivers.map((r) => facts.givers.map((g) => (signed ? height(cells[r][g]) : cells[r][g]))), zmin: signed ? -1 : 0, zmax: 1,
       colorscale: signed ? diverging() : sequential(), xgap: names.length > 60 ? 0 : 1, ygap: names.length > 60 ? 0 : 1, hoverongaps: false,
-      colorbar: { thickness: 10, len: 0.6, outlinewidth: 0, tickfont: { size: 11 } },
+      colorbar: { thickness: 10, len: 0.6, outlinewidth: 0, tickfont: { size: 11 }, ...(signed ? { tickvals: [-1, -0.5, 0, 0.5, 1], ticktext: [-1, -0.25, 0, 0.25, 1].map((part) => String(Number((part * limit()).toPrecision(2)))) } : { tickformat: ".0%" }) },
       text: facts.receivers.map((r) => facts.givers.map((g) => (known(cells[r][g]) ? `${plain(names[r])} ← ${r === g ? "its own model" : plain(names[g])}: ${Number(cells[r][g].toPrecision(3))}` : ""))),
       hovertemplate: "%{text}<extra></extra>",
     };
+  }
+  /** Colours follow the square root, so that small help is seen beside great harm. */
+  function height(value) {
+    return known(value) ? Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value) / limit())) : null;
   }
   function margins() {
     const scale = groups.flatMap((group, k) => [[k / groups.length, groupColour(group)], [(k + 1) / groups.length, groupColour(group)]]);
@@ -135,7 +139,7 @@ function addMatrix() {
     play.textContent = "▶ Play";
   }
   onClient(() => draw(chart));
-  whenClicked(chart, (point) => (point.curveNumber < 2 ? facts.receivers[point.y] : null));
+  chart.clicked = (point) => (point.curveNumber < 2 ? facts.receivers[point.y] : null);
   refresh();
 }
 const brief = (name) => name.replace(/^client /, "");

@@ -1,7 +1,7 @@
 /** Who gives and who takes, and whose model would serve whom. */
 function addGiveAndTake() {
   if (!facts.taken) return;
-  const made = section("give", "Who gives, and who takes?", "To the right: clients whose models others use. To the top: clients that use others' models. Below the dotted line a client gives more than it takes. Colour is what federating brought it.");
+  const made = section("give", "Who gives, and who takes?", "To the right: clients whose models others use. To the top: clients that use others' models. Below the dotted line a client gives more than it takes. Both are mixing weights: 1 is one whole model a round. Colour is what federating brought it.");
   const turns = Math.max(1, facts.rounds.length);
   const gives = everyone.map((giver) => sum(everyone.filter((r) => r !== giver).map((r) => facts.taken[r][giver])) / turns);
   const takes = everyone.map((receiver) => sum(everyone.filter((g) => g !== receiver).map((g) => facts.taken[receiver][g])) / turns);
@@ -21,16 +21,16 @@ function addGiveAndTake() {
         hovertemplate: everyone.map((client) => `${plain(names[client])}: gives ${gives[client].toFixed(2)}, takes ${takes[client].toFixed(2)}${known(gains[client]) ? `, gain ${figure(gains[client], true)}` : ""}<extra></extra>`),
       },
     ],
-    layout: () => ({ height: 420, hovermode: "closest", xaxis: { title: { text: "gives: weight of its model with others, a round" }, rangemode: "tozero" }, yaxis: { title: { text: "takes: weight of others, a round" }, rangemode: "tozero" } }),
+    layout: () => ({ height: 420, hovermode: "closest", xaxis: { title: { text: "gives to others, a round" }, rangemode: "tozero" }, yaxis: { title: { text: "takes from others, a round" }, rangemode: "tozero" } }),
     data: () => ({ columns: ["client", "gives", "takes", "gain"], rows: everyone.map((client) => [names[client], gives[client], takes[client], gains[client]]) }),
   });
   onClient(() => draw(chart));
-  whenClicked(chart, (point) => (point.curveNumber === 1 ? point.pointNumber : null));
+  chart.clicked = (point) => (point.curveNumber === 1 ? point.pointNumber : null);
 }
 
 function addCross() {
   const made = section("cross", "Whose model would serve whom?", facts.cross
-    ? `Each final model (row) on each client's test data (column), in ${facts.metric}${unit}. On the diagonal, everybody's own. A column with a brighter cell off the diagonal is a client that somebody else's model would have served better.`
+    ? `Each final model (row) on each client's test data (column), in ${facts.metric}${unit}. A ring marks a client's own model. A column that is stronger elsewhere is a client that somebody else's model would have served better.`
     : facts.why_not_crossed);
   if (!facts.cross) return;
   const values = facts.cross.flat().filter(known);
@@ -38,7 +38,10 @@ function addCross() {
     id: "cross", label: "Matrix of final models and clients' targets",
     traces: () => [{
       type: "heatmap", z: facts.givers.map((model) => facts.receivers.map((target) => shown(facts.cross[model][target]))), colorscale: sequential(), zmin: shown(Math.min(...values)), zmax: shown(Math.max(...values)), xgap: names.length > 60 ? 0 : 1, ygap: names.length > 60 ? 0 : 1,
-      colorbar: { thickness: 10, len: 0.6, outlinewidth: 0 }, text: facts.givers.map((model) => facts.receivers.map((target) => `model of ${plain(names[model])} on the target of ${plain(names[target])}: ${figure(facts.cross[model][target])}${unit}`)), hovertemplate: "%{text}<extra></extra>",
+      showlegend: false, colorbar: { thickness: 10, len: 0.6, outlinewidth: 0 }, text: facts.givers.map((model) => facts.receivers.map((target) => `model of ${plain(names[model])} on the target of ${plain(names[target])}: ${figure(facts.cross[model][target])}${unit}`)), hovertemplate: "%{text}<extra></extra>",
+    }, {
+      type: "scatter", mode: "markers", showlegend: false, hoverinfo: "skip", x: everyone.map((client) => facts.receivers.indexOf(client)), y: everyone.map((client) => facts.givers.indexOf(client)),
+      marker: { symbol: "circle-open", size: names.length > 60 ? 3 : 8, color: colour("surface"), line: { width: 2 } },
     }],
     layout: () => {
       const ticks = (order) => ({ tickvals: order.map((_, k) => k), ticktext: order.map((client) => plain(brief(names[client]))), showgrid: false, zeroline: false, tickfont: { size: names.length > 30 ? 9 : 11 }, showticklabels: names.length <= 60 });
@@ -52,5 +55,5 @@ function addCross() {
     data: () => ({ columns: ["model of", "target of", facts.metric], rows: everyone.flatMap((model) => everyone.map((target) => [names[model], names[target], facts.cross[model][target]])) }),
   });
   onClient(() => draw(chart));
-  whenClicked(chart, (point) => facts.receivers[point.x]);
+  chart.clicked = (point) => facts.receivers[point.x];
 }

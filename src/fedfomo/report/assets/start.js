@@ -21,6 +21,7 @@ preferred.addEventListener("change", changeTheme);
 function print(now) {
   if (printing === now) return;
   printing = now;
+  charts.forEach(makeReady);
   changeTheme();
 }
 window.addEventListener("beforeprint", () => print(true));
@@ -54,9 +55,7 @@ addHealth();
 addReproduce();
 fillBar();
 const wanted = Number((location.hash.match(/client=(\d+)/) || [])[1] ?? gainOrder()[0] ?? 0);
-drawAll();
-clickable.forEach((attach) => attach());
 if (names.length) selectClient(wanted < names.length ? wanted : 0);
 state.ready = true;
-document.documentElement.dataset.ready = "true";
+drawInTurn(charts, () => { document.documentElement.dataset.drawn = "true"; });
 if (!facts.is_finished) setTimeout(() => location.reload(), 5000);

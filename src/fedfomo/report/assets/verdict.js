@@ -29,7 +29,7 @@ function addVerdict() {
   if (own && own.mean_gain) {
     const gain = own.mean_gain;
     tiles.append(tile("Mean gain over Local", `${figure(gain.value, true)}${points}`,
-      known(gain.low) ? `95 % interval over clients ${figure(gain.low, true)} to ${figure(gain.high, true)}` : null));
+      known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} ${figure(gain.low, true)} to ${figure(gain.high, true)}` : null));
   }
   if (best) tiles.append(tile("Best method", title(best.method), `${figure(best.mean)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));

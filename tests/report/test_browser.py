@@ -1,0 +1,137 @@
+"""The page in a real browser: it loads silently, and what a reader touches answers."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAIT = """
+const done = arguments[arguments.length - 1];
+const look = () => (document.documentElement.dataset.drawn ? done() : setTimeout(look, 30));
+look();
+"""
+CELLS = "return JSON.stringify(document.getElementById('plot-matrix').data[0].z)"
+DISTURB = """
+const slider = document.getElementById('round');
+slider.value = arguments[0];
+slider.dispatchEvent(new Event('input'));
+"""
+
+
+def open_page(browser: Any, page: Path, width: int = 1280) -> None:
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri())
+    browser.execute_async_script(WAIT)
+
+
+def requests_of(browser: Any) -> list[str]:
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [url for url in sent if not url.startswith("data:")]
+
+
+def test_it_loads_without_a_word_on_the_console_and_without_the_network(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    assert browser.get_log("browser") == []
+    assert requests_of(browser) == [page.as_uri()]
+    shown = [s.get_attribute("id") for s in browser.find_elements("css selector", "section")]
+    wanted = ["verdict", "sentences", "gains", "matrix", "client", "give", "cross", "cost", "health", "reproduce"]
+    assert shown == wanted
+
+
+def test_the_slider_and_play_move_the_matrix(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    last = browser.execute_script(CELLS)
+    browser.execute_script(DISTURB, 0)
+    first = browser.execute_script(CELLS)
+    assert first != last
+    assert browser.find_element("id", "round-shown").text == "1 of 4"
+    browser.execute_script("document.querySelector('input[value=weight]').click()")
+    weights = json.loads(browser.execute_script(CELLS))
+    assert weights != json.loads(first)
+    browser.execute_script("document.getElementById('play').click()")
+    browser.execute_async_script("setTimeout(arguments[0], 1500)")
+    assert browser.find_element("id", "round-shown").text != "1 of 4"
+
+
+def test_keys_are_enough_to_move_through_rounds_and_clients(browser: Any, page: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    open_page(browser, page)
+    matrix = browser.find_element("id", "plot-matrix")
+    before = browser.find_element("id", "chooser").get_attribute("value")
+    browser.execute_script("arguments[0].focus()", matrix)
+    matrix.send_keys(Keys.ARROW_LEFT)
+    assert browser.find_element("id", "round-shown").text == "3 of 4"
+    matrix.send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
+    assert browser.find_element("id", "chooser").get_attribute("value") != before
+
+
+def test_choosing_a_client_updates_the_other_charts(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    charts = ("flow", "test-course", "labels", "give-and-take")
+
+    def drawn() -> list[str]:
+        script = "return JSON.stringify(document.getElementById('plot-' + arguments[0]).data)"
+        return [browser.execute_script(script, chart) for chart in charts]
+
+    def choose(client: int) -> list[str]:
+        script = "const c = document.getElementById('chooser'); c.value = arguments[0]; c.dispatchEvent(new Event('change'))"
+        browser.execute_script(script, client)
+        return drawn()
+
+    one, other = choose(0), choose(5)
+    assert all(a != b for a, b in zip(one, other, strict=True))
+    assert "client 5" in browser.find_element("id", "client-title").text
+    assert browser.current_url.endswith("#client=5")
+
+
+def test_dark_mode_follows_the_system_and_the_button(browser: Any, page: Path) -> None:
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    open_page(browser, page)
+    background = "return getComputedStyle(document.body).backgroundColor"
+    ink = "return document.getElementById('plot-gains')._fullLayout.font.color"
+    assert browser.execute_script(background) == "rgb(18, 21, 24)"
+    bright = browser.execute_script(ink)
+    browser.find_element("id", "theme").click()
+    assert browser.execute_script(background) == "rgb(248, 248, 245)"
+    assert browser.execute_script(ink) != bright
+
+
+def test_it_prints_light_and_within_the_page(browser: Any, page: Path) -> None:
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    open_page(browser, page)
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "light"
+    widths = browser.execute_script("return [...document.querySelectorAll('.plot')].map((p) => p._fullLayout.width)")
+    assert max(widths) <= 680
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    printed = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 50_000
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_window(browser: Any, page: Path, width: int) -> None:
+    open_page(browser, page, width)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_every_chart_has_its_numbers(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    rows = browser.execute_script("""
+        return [...document.querySelectorAll('figure details')].map((details) => {
+            details.open = true;
+            return details;
+        }).length
+    """)
+    browser.execute_async_script("setTimeout(arguments[0], 300)")
+    filled = browser.execute_script("return [...document.querySelectorAll('figure details tbody')].map((b) => b.rows.length)")
+    assert len(filled) == rows == 11
+    assert min(filled) > 0

@@ -1,0 +1,73 @@
+"""Intervals, worked by hand or against published tables."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfomo.report.intervals import Estimate, of_difference, of_mean, of_share, of_unpaired_difference, student
+
+
+def test_wilson_of_eight_in_ten() -> None:
+    # (0.8 + 0.19208) / 1.38415 = 0.71674, and 1.96 √(0.016 + 0.0096037) / 1.38415 = 0.22658.
+    found = of_share(0.8, 10)
+    assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.49016, 0.94331), abs=1e-4)
+
+
+def test_all_right_is_not_certain() -> None:
+    assert of_share(1.0, 24).low == pytest.approx(0.862, abs=1e-3)
+    assert of_share(1.0, 24).high == 1.0
+
+
+def test_two_models_that_agree_on_few_examples_may_still_differ() -> None:
+    found = of_difference([1.0] * 10, [1.0] * 10)
+    # Half an example in each cell: √(1/12) / √12 · 1.96 = 0.1633.
+    assert (found.value, found.low, found.high) == pytest.approx((0.0, -0.1633, 0.1633), abs=1e-4)
+
+
+def test_a_paired_difference_of_ones_and_zeros() -> None:
+    ours, theirs = [1.0] * 9 + [0.0] * 11, [1.0] * 1 + [0.0] * 19
+    found = of_difference(ours, theirs)  # 8 better, none worse, of 20
+    centre, reach = 8 / 22, 1.959964 * math.sqrt(9 / 22 - (8 / 22) ** 2) / math.sqrt(22)
+    assert (found.value, found.low, found.high) == pytest.approx((0.4, centre - reach, centre + reach))
+    assert found.is_above_zero
+
+
+def test_pairing_narrows() -> None:
+    ours = [float(k % 10 != 0) for k in range(200)]
+    theirs = [float(k % 10 not in (0, 1)) for k in range(200)]
+    paired = of_difference(ours, theirs)
+    unpaired = of_unpaired_difference(of_mean(ours), of_mean(theirs))
+    assert paired.value == pytest.approx(unpaired.value)
+    assert paired.margin < unpaired.margin
+
+
+def test_any_other_metric_has_students_interval() -> None:
+    found = of_difference([1.5, 2.5, 3.5], [1.0, 1.0, 2.0])  # gaps 0.5, 1.5, 1.5
+    assert found.value == pytest.approx(7 / 6)
+    assert found.margin == pytest.approx(student(2) * math.sqrt(1 / 3) / math.sqrt(3))
+
+
+@pytest.mark.parametrize(("freedom", "published"), [(3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
+def test_students_t_is_that_of_the_tables(freedom: int, published: float) -> None:
+    assert student(freedom) == pytest.approx(published, abs=0.03)
+
+
+def test_nothing_is_known_without_examples() -> None:
+    assert math.isnan(of_difference([], []).low)
+    assert math.isnan(of_mean([]).value)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+def test_an_interval_holds_its_estimate_and_turns_with_the_sides(pairs: list[tuple[bool, bool]]) -> None:
+    ours, theirs = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    one, other = of_difference(ours, theirs), of_difference(theirs, ours)
+    assert one.low <= one.value <= one.high
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+    share = of_mean(ours)
+    assert 0 <= share.low <= share.value <= share.high <= 1
+
+
+def test_margin_is_half_of_the_width() -> None:
+    assert Estimate(0.5, 0.2, 0.6).margin == pytest.approx(0.2)
