@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,16 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData, Examples, as_examples
 from fedfomo.federation import Traffic
-from fedfomo.model import Loss, Metric, Model, Score, accuracy, works_channels_last
+from fedfomo.model import Loss, Metric, Model, Score, works_channels_last
+from fedfomo.objectives import objective_of
 from fedfomo.randomness import layers_draw_from, stream
+from fedfomo.report.compiling import compile_facts
+from fedfomo.report.facts import Facts
+from fedfomo.report.page import write_report
+from fedfomo.report.sentences import helpers_of
 from fedfomo.simulation.client_side import Problem, contributes
 from fedfomo.simulation.run import Plan, RunResult, Watcher, simulate
+from fedfomo.site_facts import Log, site_source
 from fedfomo.training import LocalTrainer, Sgd
 
 Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
@@ -42,6 +48,7 @@ class Federated:
     taken: Tensor | None  # who has learnt from whom, in the same order; a row adds up to the rounds that mixed
     traffic: Traffic
     notes: tuple[str, ...]
+    facts: Facts  # what the report shows
 
     @property
     def gains(self) -> dict[str, float]:
@@ -49,10 +56,14 @@ class Federated:
         return {site: self.scores[site].accuracy - self.local_scores[site].accuracy for site in self.sites}
 
     def __str__(self) -> str:
-        return "\n".join([*(self._sentence(site) for site in self.sites), *self.notes])
+        return "\n".join([*self.facts.sentences, *self.notes])
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write one HTML file that shows who benefits from whom, and whether federating pays for each site."""
+        return write_report(self.facts, Path(path))
 
     def save(self, folder: str | Path) -> Path:
-        """Write one safetensors file per site, loadable with `load_state_dict`, and a summary."""
+        """Write one safetensors file per site, loadable with `load_state_dict`, a summary, and the report."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for site, module in self.models.items():
@@ -68,23 +79,14 @@ class Federated:
             "notes": self.notes,
         }
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        self.report(folder / "report.html")
         return folder
-
-    def _sentence(self, site: str) -> str:
-        alone, federated = self.local_scores[site].accuracy, self.scores[site].accuracy
-        sentence = f"{site}: {alone:.3f} alone, {federated:.3f} federated ({federated - alone:+.3f})"
-        helpers = [f"{giver} {share:.0%}" for giver, share in self.helpers(site).items() if share >= 0.01]
-        return f"{sentence}, learnt from {', '.join(helpers)}" if helpers else sentence
 
     def helpers(self, site: str) -> dict[str, float]:
         """Say from which other sites one has learnt, and in which proportions; the most helpful first."""
         if self.taken is None:
             return {}
-        values: list[float] = self.taken[self.sites.index(site)].tolist()
-        row = dict(zip(self.sites, values, strict=True))
-        total = sum(value for giver, value in row.items() if giver != site)
-        ranked = sorted(row.items(), key=lambda item: -item[1])
-        return {giver: value / total for giver, value in ranked if giver != site and value > 0}
+        return helpers_of(self.taken.tolist(), self.sites, self.sites.index(site))
 
 
 def federate(
@@ -96,18 +98,21 @@ def federate(
     rounds: int = 20,
     participation: float = 1.0,
     trainer: LocalTrainer | None = None,
-    loss: Loss = nn.functional.cross_entropy,
-    metric: Metric = accuracy,
+    loss: Loss | str = "classification",
+    metric: Metric | None = None,
     validation_fraction: float = 0.5,
     seed: int = 0,
     workers: int | None = None,
+    beside: Sequence[str] = ("fedavg",),
     watcher: Watcher | None = None,
 ) -> Federated:
     """Let sites learn from each other, each for its own target, and compare with training alone.
 
     `make_model` builds the architecture (any `nn.Module`); `validation_fraction` is the share of a (train, target)
-    site's target on which it judges models, the rest being its test. The loss may return the batch's mean or one
-    value per example; the metric returns one value per example, higher being better.
+    site's target on which it judges models, the rest being its test. The loss is one of the words classification,
+    regression and multilabel, each with a metric of its own, or a function that returns the batch's mean or one value
+    per example; the metric returns one value per example, higher being better. Methods named in `beside` are run as
+    well, for the report.
     """
     require(isinstance(sites, Mapping) and len(sites) > 0, "give sites as {name: (train, target)}, at least one")  # pyright: ignore[reportUnnecessaryIsInstance]
     _check_names(sites)
@@ -116,15 +121,25 @@ def federate(
     data = [_client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
     with layers_draw_from(stream(seed, "initial model")):
         module = make_model()
-    model = Model(module, loss, metric, works_channels_last(module, _some_inputs(data)))
+    objective = objective_of(loss, metric)
+    model = Model(module, objective.loss, objective.metric, works_channels_last(module, _some_inputs(data)))
     problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
     for name, own in zip(names, data, strict=True):
         _check(name, own, problem)
-    plan = Plan(rounds, participation, rounds, (os.cpu_count() or 1) if workers is None else workers)
+    plan = Plan(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
     algorithm = make_algorithm(method, options)
-    result = simulate(problem, algorithm, plan, watcher=watcher)
+    others = {name: make_algorithm(name) for name in beside if name not in (method, "local")}
+    log = Log()
+    result = simulate(problem, algorithm, plan, watcher=watcher, listener=log.hear)
+    plan = replace(plan, evaluate_every=rounds)
     # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
     alone = simulate(problem, make_algorithm("local"), replace(plan, participation=1.0), watcher=watcher)
+    results = {name: simulate(problem, other, plan, watcher=watcher) for name, other in others.items()}
+    results |= {"local": alone, method: result}
+    notes = (*_shortages(names, data), *_refusals(names, result))
+    call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
+    call |= {"participation": participation, "trainer": problem.trainer, "seed": seed}
+    source = site_source(names, problem, method, algorithm, results, log, call, objective.name, notes)
     personal = problem.model_of(algorithm)
     return Federated(
         sites=names,
@@ -134,7 +149,8 @@ def federate(
         affinity=None if result.affinity is None else result.affinity.dense(),
         taken=None if result.taken is None else result.taken.dense(),
         traffic=result.traffic,
-        notes=(*_shortages(names, data), *_refusals(names, result)),
+        notes=notes,
+        facts=compile_facts(source),
     )
 
 

@@ -1,0 +1,116 @@
+"""From a call of `federate` to what a report is made from."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.examples import ClientData
+from fedfomo.federation import AnyAlgorithm
+from fedfomo.report.examination import examine, label_counts
+from fedfomo.report.facts import ClientFacts, Reproduce
+from fedfomo.report.source import Ended, Source
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.run import RunResult
+
+
+@dataclass
+class Log:
+    """What a run tells about its rounds, kept in memory."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    seconds: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
+
+    def hear(self, line: dict[str, Any], seconds: Seconds) -> None:
+        """Keep one round's line."""
+        self.lines.append(line)
+        self.seconds[line["round"]] = asdict(seconds)
+
+
+def site_source(
+    names: Sequence[str],
+    problem: Problem,
+    method: str,
+    algorithm: AnyAlgorithm,
+    results: Mapping[str, RunResult],
+    log: Log,
+    call: Mapping[str, Any],
+    metric: str,
+    notes: Sequence[str],
+) -> Source:
+    """Collect what is known of the sites, of the method's run, and of how those beside it ended."""
+    result = results[method]
+    missing = "" if "fedavg" in results else "FedAvg was not run beside it: federate(..., beside=('fedavg',)) adds it."
+    options: Any = algorithm
+    return Source(
+        title=f"{len(names)} sites: {', '.join(names[:6])}{' and others' if len(names) > 6 else ''}",
+        method=method,
+        options=asdict(options),
+        seed=problem.seed,
+        rounds_planned=call["rounds"],
+        clients=_clients(names, problem.clients),
+        lines=log.lines,
+        seconds=log.seconds,
+        ended={
+            name: _ended(problem, algorithm if name == method else make_algorithm(name), ended, crosses=name == method)
+            for name, ended in results.items()
+        },
+        affinity=None if result.affinity is None else result.affinity.dense().tolist(),
+        taken=None if result.taken is None else result.taken.dense().tolist(),
+        own_targets=True,
+        reproduce=_reproduce(names, problem, call),
+        metric=metric,
+        notes=list(notes),
+        advice=missing,
+    )
+
+
+def _clients(names: Sequence[str], data: Sequence[ClientData]) -> list[ClientFacts]:
+    counts = label_counts(data)
+    return [
+        ClientFacts(
+            name=name,
+            train=len(own.train),
+            validation=len(own.validation),
+            test=len(own.test),
+            train_labels=counts[0][site] if counts else None,
+            target_labels=counts[1][site] if counts else None,
+        )
+        for site, (name, own) in enumerate(zip(names, data, strict=True))
+    ]
+
+
+def _ended(problem: Problem, algorithm: AnyAlgorithm, result: RunResult, crosses: bool) -> Ended:
+    thetas = [result.models[client] for client in sorted(result.models)]
+    traffic = result.traffic
+    return Ended(
+        scores=result.after_update,
+        bytes_moved=traffic.bytes_down + traffic.bytes_up,
+        gradients=result.gradients,
+        examined=examine(problem.model_of(algorithm), thetas, problem.clients, crosses),
+    )
+
+
+def _reproduce(names: Sequence[str], problem: Problem, call: Mapping[str, Any]) -> Reproduce:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.items())
+    hashes = {name: _fingerprint(own) for name, own in zip(names, problem.clients, strict=True)}
+    libraries = ("fedfomo", "torch", "numpy", "safetensors")
+    versions = {"python": platform.python_version(), **{name: version(name) for name in libraries}}
+    return Reproduce(f"fedfomo.federate(make_model, sites, {arguments})", "", hashes, versions)
+
+
+def _fingerprint(data: ClientData) -> str:
+    digest = hashlib.sha256()
+    for part in (data.train, data.test):
+        for tensor in (part.inputs, part.labels):
+            digest.update(repr((tuple(tensor.shape), str(tensor.dtype))).encode())
+            digest.update(np.ascontiguousarray(tensor.numpy()).data)
+    return digest.hexdigest()
