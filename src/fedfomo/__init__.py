@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedfomo.site_folders import read_sites
     from fedfomo.sites import Federated, federate
     from fedfomo.training import Sgd
 
-__all__ = ["Federated", "Sgd", "federate"]
+__all__ = ["Federated", "Sgd", "federate", "read_sites"]
 
-_HOMES = {"federate": "fedfomo.sites", "Federated": "fedfomo.sites", "Sgd": "fedfomo.training"}
+_HOMES = {
+    "federate": "fedfomo.sites",
+    "Federated": "fedfomo.sites",
+    "read_sites": "fedfomo.site_folders",
+    "Sgd": "fedfomo.training",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,8 @@ Personalised federated learning: every client federates with the clients that he
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      go on with a run or a comparison that was stopped or killed
   report      write one HTML file about a run: who benefits from whom, and does federating pay
+  export      write one client's model, ready for load_state_dict
+  check       look at your own sites before a run: counts, labels, samples that are there twice
   methods     list the methods; with a name, its options
   scenarios   list the ways to spread data over clients; with show, what every client would hold
   data        download a public data set
@@ -40,6 +42,8 @@ COMMANDS = {
     "compare": "running",
     "resume": "running",
     "report": "reporting",
+    "export": "exporting",
+    "check": "checking",
     "methods": "methods",
     "scenarios": "data",
     "data": "data",

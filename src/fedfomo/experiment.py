@@ -82,13 +82,8 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     data = load_data(setting.dataset, setting.data)
     scenario = build_scenario(setting.scenario, data, seed)
     shape = tuple(data.train.inputs.shape[1:])
-    network = setting.network
-    if network == "auto":
-        network = "mlp" if min(shape[1:]) < 20 else "small_cnn"
-    if network not in NETWORKS:
-        raise unknown("network", network, NETWORKS)
     with layers_draw_from(stream(seed, "initial model")):
-        module = NETWORKS[network](shape, data.num_classes)
+        module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
     channels_last = works_channels_last(module, data.train.inputs)
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
@@ -102,6 +97,16 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     require(is_possible, f"a Ray cluster computes on cpu, not {setting.device}: leave out --device or --executor")
     plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers, setting.stack, setting.executor)
     return Prepared(data, scenario, problem, plan)
+
+
+def network_name(setting: Setting, shape: tuple[int, ...]) -> str:
+    """Return the architecture that a setting means for inputs of some shape."""
+    network = setting.network
+    if network == "auto":
+        network = "mlp" if min(shape[1:]) < 20 else "small_cnn"
+    if network not in NETWORKS:
+        raise unknown("network", network, NETWORKS)
+    return network
 
 
 def _device(name: str) -> torch.device:
@@ -128,7 +133,8 @@ def new_folder(out: Path | None, name: str) -> Path:
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    write_atomically(folder / "environment.json", to_json(_environment(prepared), indent=1).encode())
+    environment = _environment(prepared, config.setting)
+    write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
 
 
 def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell) -> RunRecord:
@@ -235,13 +241,15 @@ def _rows(table: SparseTable | None) -> list[list[float]] | None:
     return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
 
 
-def _environment(prepared: Prepared) -> dict[str, Any]:
+def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
+    shape = tuple(prepared.data.train.inputs.shape[1:])
     libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
     scenario = prepared.scenario
     return {
         "python": platform.python_version(),
         "versions": {name: version(name) for name in libraries},
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
+        "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
         "parameters": prepared.problem.model.layout.num_trainable,
         "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
         "examples": [

@@ -27,7 +27,6 @@ from fedfomo.report.examination import (
 from fedfomo.report.facts import ClientFacts, Reproduce
 from fedfomo.report.source import Ended, Source
 
-
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
 
@@ -208,7 +207,11 @@ def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) 
 
 
 def _notes(warnings: Sequence[str], prepared: Prepared | None) -> list[str]:
-    lost = [] if prepared else ["The run's data are not at hand here: intervals are unpaired, and label mixes are missing."]
+    lost = (
+        []
+        if prepared
+        else ["The run's data are not at hand here: intervals are unpaired, and label mixes are missing."]
+    )
     return [*warnings, *lost]
 
 

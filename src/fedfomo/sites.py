@@ -118,7 +118,7 @@ def federate(
     _check_names(sites)
     require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
     names = tuple(sites)
-    data = [_client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
+    data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
     with layers_draw_from(stream(seed, "initial model")):
         module = make_model()
     objective = objective_of(loss, metric)
@@ -154,7 +154,8 @@ def federate(
     )
 
 
-def _client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
+def client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
+    """Read a site's parts, and divide a target into validation and test if it comes in one."""
     is_site = isinstance(site, tuple | list) and len(site) in (2, 3)  # pyright: ignore[reportUnnecessaryIsInstance]
     require(is_site, f"site '{name}': give (train, target) or (train, validation, test)")
     if any(isinstance(part, Tensor) for part in site):

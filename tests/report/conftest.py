@@ -6,17 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fedfomo.cli import main
+from commands_called import SMALL, call
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-SMALL = ["--clients", "6", "--distributions", "2", "--rounds", "4", "--epochs", "1", "--workers", "0"]
-
-
-def call(*arguments: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 0
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +35,13 @@ def browser() -> Iterator[Any]:
 
     options = Options()
     options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000"):
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,1000",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options=options, service=Service(DRIVER))

@@ -79,7 +79,9 @@ def test_choosing_a_client_updates_the_other_charts(browser: Any, page: Path) ->
         return [browser.execute_script(script, chart) for chart in charts]
 
     def choose(client: int) -> list[str]:
-        script = "const c = document.getElementById('chooser'); c.value = arguments[0]; c.dispatchEvent(new Event('change'))"
+        script = (
+            "const c = document.getElementById('chooser'); c.value = arguments[0]; c.dispatchEvent(new Event('change'))"
+        )
         browser.execute_script(script, client)
         return drawn()
 
@@ -132,6 +134,8 @@ def test_every_chart_has_its_numbers(browser: Any, page: Path) -> None:
         }).length
     """)
     browser.execute_async_script("setTimeout(arguments[0], 300)")
-    filled = browser.execute_script("return [...document.querySelectorAll('figure details tbody')].map((b) => b.rows.length)")
+    filled = browser.execute_script(
+        "return [...document.querySelectorAll('figure details tbody')].map((b) => b.rows.length)"
+    )
     assert len(filled) == rows == 11
     assert min(filled) > 0

@@ -27,7 +27,7 @@ class ReportConfig:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run or of a comparison, or one that `federate` saved."""
+    """Folder of a run or of a comparison."""
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None

@@ -108,9 +108,12 @@ def _gain(ended: Ended, local: Ended, client: int) -> Estimate | None:
 
 
 def _is_share(source: Source) -> bool:
-    values = [score.accuracy for ended in source.ended.values() for score in ended.scores.values()]
-    values += [score["accuracy"] for line in source.lines for score in line["after_update"].values()]
-    return all(0 <= value <= 1 for value in values if value is not None and math.isfinite(value))
+    ends = [score.accuracy for ended in source.ended.values() for score in ended.scores.values()]
+    course: list[float | None] = [
+        score["accuracy"] for line in source.lines for score in line["after_update"].values()
+    ]
+    known = [value for value in (*ends, *course) if value is not None and math.isfinite(value)]
+    return all(0 <= value <= 1 for value in known)
 
 
 def _class_names(clients: Sequence[ClientFacts]) -> list[str]:
@@ -150,9 +153,7 @@ def _history(source: Source) -> tuple[list[RoundFacts], Health]:
     if tiny:
         few = ", ".join(tiny[:8]) + (f" and {len(tiny) - 8} more" if len(tiny) > 8 else "")
         notes.append(f"Fewer than {TINY_VALIDATION} validation examples, so judgements are mostly noise: {few}.")
-    return rounds, Health(
-        tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes
-    )
+    return rounds, Health(tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes)
 
 
 def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts:
@@ -211,9 +212,7 @@ def _curves(source: Source) -> Curves:
     def row(values: Mapping[str, Any], pick: str | int) -> list[float | None]:
         found: list[float | None] = [None] * number
         for client, value in values.items():
-            if isinstance(pick, str):
-                found[int(client)] = value[pick]
-            elif pick < len(value):
+            if isinstance(pick, str) or pick < len(value):
                 found[int(client)] = value[pick]
         return found
 

@@ -30,7 +30,7 @@ class Examination:
 def examine(
     model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData], crosses: bool = False
 ) -> Examination:
-    """Put every final model before its own client's test examples; before everybody's if asked, unless it takes long."""
+    """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
     figures = [_figures(model, theta, data.test) for theta, data in zip(thetas, clients, strict=True)]
     if not crosses:
         return Examination(figures, None, "")

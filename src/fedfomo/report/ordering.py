@@ -41,7 +41,7 @@ def _leaves(distances: Matrix) -> list[int]:
 
     distances = distances.copy()
     np.fill_diagonal(distances, 0.0)
-    tree = AgglomerativeClustering(1, metric="precomputed", linkage="average", compute_full_tree=True).fit(distances)
+    tree = AgglomerativeClustering(1, metric="precomputed", linkage="average").fit(distances)
     leaves: dict[int, list[int]] = {client: [client] for client in range(number)}
     for step, (left, right) in enumerate(tree.children_.tolist()):
         leaves[number + step] = leaves.pop(left) + leaves.pop(right)

@@ -37,7 +37,8 @@ def site_sentence(
     course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
     change = f"{figure(gain.value, is_share, signed=True)} ± {figure(gain.margin, is_share)}"
     if gain.value <= 0:
-        return f"{name}: federating {'changes nothing' if gain.value == 0 else 'does not pay'}, keep your own model ({course}, {change})"
+        outcome = "changes nothing" if gain.value == 0 else "does not pay"
+        return f"{name}: federating {outcome}, keep your own model ({course}, {change})"
     doubt = "" if gain.is_above_zero else ", too little test data to be sure"
     return f"{name}: {course} ({change}{doubt}){source}"
 

@@ -1,0 +1,206 @@
+"""What is worth knowing of sites before they federate: what each holds, and what would mislead."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedfomo.data.card import overlap
+from fedfomo.errors import InputError
+from fedfomo.examples import ClientData, Examples
+from fedfomo.model import Loss, Metric, Model
+from fedfomo.objectives import objective_of
+from fedfomo.report.compiling import TINY_VALIDATION
+from fedfomo.report.examination import label_counts
+from fedfomo.sites import Site, client_data
+
+FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
+SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
+NAMED_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class SiteCard:
+    """What one site holds."""
+
+    name: str
+    train: int
+    validation: int
+    test: int
+    train_labels: list[int] | None
+    target_labels: list[int] | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found."""
+
+    sites: list[SiteCard]
+    faults: list[str]  # a run would fail, or its figures would be wrong
+    warnings: list[str]  # it would run, but read this first
+
+
+def check_sites(
+    sites: Mapping[str, Site],
+    make_model: Callable[[], nn.Module] | None = None,
+    loss: Loss | str = "classification",
+    metric: Metric | None = None,
+    validation_fraction: float = 0.5,
+) -> Checked:
+    """Look at sites, and at the model if there is one, without training anything."""
+    data = {name: client_data(name, site, validation_fraction, seed=0) for name, site in sites.items()}
+    counts = label_counts(list(data.values()))
+    cards = [
+        SiteCard(
+            name,
+            len(own.train),
+            len(own.validation),
+            len(own.test),
+            counts[0][k] if counts else None,
+            counts[1][k] if counts else None,
+        )
+        for k, (name, own) in enumerate(data.items())
+    ]
+    faults = [*_broken(data), *_leaks(data)]
+    warnings = [*_shortages(cards), *_foreign(cards), *_shared(data), *_privacy(cards)]
+    if make_model is not None:
+        module = make_model()
+        faults += _misfits(module, data, loss, metric)
+        warnings += _batch_norm(module, cards)
+    return Checked(cards, faults, warnings)
+
+
+def _shortages(cards: Sequence[SiteCard]) -> list[str]:
+    notes: list[str] = []
+    for card in cards:
+        if card.train == 0 or card.validation == 0:
+            notes.append(
+                f"{card.name}: {card.train} training and {card.validation} validation examples:"
+                " it receives models but contributes none"
+            )
+        elif card.validation < TINY_VALIDATION:
+            notes.append(
+                f"{card.name}: {card.validation} validation examples are too few to judge models by:"
+                f" give it {TINY_VALIDATION} or more, or a larger validation_fraction"
+            )
+        if card.test == 0:
+            notes.append(f"{card.name}: no test examples: whether federating pays for it cannot be measured")
+        elif card.test < SMALL_TEST:
+            notes.append(f"{card.name}: {card.test} test examples: its gain will be known very roughly only")
+    return notes
+
+
+def _foreign(cards: Sequence[SiteCard]) -> list[str]:
+    notes: list[str] = []
+    for card in cards:
+        shared = overlap(card.train_labels, card.target_labels) if card.train_labels and card.target_labels else None
+        if shared is not None and shared < 0.5:
+            notes.append(
+                f"{card.name}: what it trains on and what it aims at share {shared:.0%} of their mix of labels:"
+                " it depends on others"
+            )
+    return notes
+
+
+def _prints(examples: Examples) -> list[bytes]:
+    inputs = examples.inputs.contiguous()
+    return [hashlib.blake2b(np.ascontiguousarray(row.numpy()).data, digest_size=16).digest() for row in inputs]
+
+
+def _parts(own: ClientData) -> dict[str, Examples]:
+    return {"training": own.train, "validation": own.validation, "test": own.test}
+
+
+def _leaks(data: Mapping[str, ClientData]) -> list[str]:
+    """Find samples that a site both trains on and is judged on: its figures would be too good."""
+    notes: list[str] = []
+    for name, own in data.items():
+        prints = {part: set(_prints(examples)) for part, examples in _parts(own).items()}
+        for one, other in (("training", "validation"), ("training", "test"), ("validation", "test")):
+            twice = len(prints[one] & prints[other])
+            if twice:
+                notes.append(
+                    f"{name}: {twice} samples are both in its {one} and in its {other} data: leave them out of one"
+                )
+    return notes
+
+
+def _shared(data: Mapping[str, ClientData]) -> list[str]:
+    """Find samples that several sites hold."""
+    holders: dict[bytes, set[str]] = {}
+    for name, own in data.items():
+        for examples in _parts(own).values():
+            for mark in _prints(examples):
+                holders.setdefault(mark, set()).add(name)
+    pairs: dict[tuple[str, str], int] = {}
+    for names in holders.values():
+        ordered = sorted(names)
+        for k, one in enumerate(ordered):
+            for other in ordered[k + 1 :]:
+                pairs[one, other] = pairs.get((one, other), 0) + 1
+    ranked = sorted(pairs.items(), key=lambda item: -item[1])
+    notes = [
+        f"{one} and {other} hold {number} samples in common: what one trains on, the other may be judged on"
+        for (one, other), number in ranked[:NAMED_PAIRS]
+    ]
+    return [*notes, f"and {len(ranked) - NAMED_PAIRS} more pairs of sites"] if len(ranked) > NAMED_PAIRS else notes
+
+
+def _broken(data: Mapping[str, ClientData]) -> list[str]:
+    return [
+        f"{name}: its {part} inputs hold values that are not finite"
+        for name, own in data.items()
+        for part, examples in _parts(own).items()
+        if examples.inputs.is_floating_point() and not bool(torch.isfinite(examples.inputs).all())
+    ]
+
+
+def _privacy(cards: Sequence[SiteCard]) -> list[str]:
+    few = [card.name for card in cards if 0 < card.train < FEW_FOR_PRIVACY]
+    general = (
+        "privacy: models, and the weights that sites give to each other's models, travel as they are; both tell"
+        " something of the data behind them"
+    )
+    if not few:
+        return [general]
+    named = ", ".join(few[:NAMED_PAIRS]) + (" and others" if len(few) > NAMED_PAIRS else "")
+    return [
+        general,
+        f"privacy: with differential privacy, fewer than {FEW_FOR_PRIVACY} training examples teach little: {named}",
+    ]
+
+
+def _misfits(module: nn.Module, data: Mapping[str, ClientData], loss: Loss | str, metric: Metric | None) -> list[str]:
+    objective = objective_of(loss, metric)
+    model = Model(module, objective.loss, objective.metric)
+    initial = model.read()
+    notes: list[str] = []
+    for name, own in data.items():
+        for part, examples in _parts(own).items():
+            if len(examples):
+                try:
+                    model.try_out(initial, examples)
+                except InputError as error:
+                    notes.append(f"{name}, {part} data: {error}")
+    return notes
+
+
+def _batch_norm(module: nn.Module, cards: Sequence[SiteCard]) -> list[str]:
+    kinds: Any = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
+    layers = sum(isinstance(layer, kinds) for layer in module.modules())
+    if not layers:
+        return []
+    notes = [
+        f"BatchNorm: {layers} layers keep means and variances of a site's data, which travel with its model; they are"
+        " mixed like weights. For differential privacy replace them by GroupNorm: BatchNorm mixes examples",
+    ]
+    small = [card.name for card in cards if 0 < card.train < 8]
+    if small:
+        notes.append(f"BatchNorm: with fewer than 8 training examples its statistics are noise: {', '.join(small)}")
+    return notes

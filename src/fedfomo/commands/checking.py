@@ -1,0 +1,87 @@
+"""The command that looks at a practitioner's own data before a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from fedfomo.commands.terminal import console, parse, warn
+from fedfomo.errors import InputError, require
+
+if TYPE_CHECKING:
+    from fedfomo.checks import SiteCard
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """Look at your own sites before a run: counts, mixes of labels, samples that are there twice, and the model.
+
+    Give a folder with a folder for each site (train and target, or train, validation and test; .npz, .safetensors or
+    .csv), or a Python file or module with `sites` and, if you like, `make_model`, `loss` and `metric`, named as the
+    arguments of `fedfomo.federate`.
+    """
+
+    source: Annotated[str, tyro.conf.Positional]
+    """The folder, file or module."""
+    validation_fraction: float = 0.5
+    """Share of a site's target on which it judges models, the rest being its test."""
+
+
+def check(arguments: list[str]) -> None:
+    """Look at sites, and say what would mislead."""
+    config = parse("check", CheckConfig, arguments)
+    from fedfomo.checks import check_sites
+    from fedfomo.site_folders import read_sites
+
+    path = Path(config.source)
+    given: dict[str, Any] = {"sites": read_sites(path)} if path.is_dir() else _from_module(config.source)
+    found = check_sites(**given, validation_fraction=config.validation_fraction)
+    width = max(len(card.name) for card in found.sites)
+    console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
+    for card in found.sites:
+        counts = f"{card.name:<{width}} {card.train:>7} {card.validation:>8} {card.test:>7}  "
+        console.print(counts + _mixes(card), markup=False, soft_wrap=True)
+    for note in found.warnings:
+        warn(note)
+    for fault in found.faults:
+        console.print(f"[red]fault:[/red] {fault}", soft_wrap=True)
+    if found.faults:
+        raise InputError(f"{len(found.faults)} faults must be put right before these sites can federate")
+    console.print(f"{len(found.sites)} sites can federate")
+
+
+def _from_module(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.suffix == ".py":
+        require(path.exists(), f"there is no file {path}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        sys.path.insert(0, str(path.parent.resolve()))
+    else:
+        sys.path.insert(0, str(Path.cwd()))
+        spec = importlib.util.find_spec(name) if name.isidentifier() or "." in name else None
+    require(spec is not None and spec.loader is not None, f"there is no folder, file or module {name}")
+    assert spec is not None and spec.loader is not None  # noqa: S101, PT018
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    require(hasattr(module, "sites"), f"{name} defines no sites: it takes sites = {{name: (train, target)}}")
+    sites = module.sites() if callable(module.sites) else module.sites
+    rest = {word: getattr(module, word) for word in ("make_model", "loss", "metric") if hasattr(module, word)}
+    return {"sites": sites, **rest}
+
+
+def _mixes(card: SiteCard) -> str:
+    if card.train_labels is None or card.target_labels is None:
+        return ""
+    return f"{_bars(card.train_labels)}  {_bars(card.target_labels)}"
+
+
+def _bars(counts: list[int]) -> str:
+    most = max(counts) or 1
+    return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)

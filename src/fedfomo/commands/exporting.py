@@ -1,0 +1,75 @@
+"""The command that hands a model over."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fedfomo.commands.terminal import console, parse
+from fedfomo.errors import require, unknown
+
+SNIPPET = """
+from safetensors.torch import load_file
+{imports}
+model = {build}
+model.load_state_dict(load_file("{file}"))
+model.eval()
+"""
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write one client's final model as a state_dict in safetensors, and show how to load it."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run or of a comparison, or one that `federate` saved."""
+    site: str
+    """The site's name; of a run, the client's number."""
+    out: Path | None = None
+    """The file to write; by default named after the site, here."""
+    method: str | None = None
+    """Of a comparison, the method; by default FedFomo."""
+    seed: int | None = None
+    """Of a comparison, the seed; by default the first."""
+
+
+def export(arguments: list[str]) -> None:
+    """Write one client's model."""
+    config = parse("export", ExportConfig, arguments)
+    from safetensors.torch import load_file, save_file
+
+    require(config.run.is_dir(), f"there is no folder {config.run}")
+    is_saved = (config.run / "summary.json").exists()
+    file, imports, build = _saved(config) if is_saved else _of_run(config)
+    out = config.out or Path(file.name if is_saved else f"{file.stem}.safetensors")
+    tensors = load_file(file)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, out)
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    console.print(f"{len(tensors)} tensors with {numbers:,} numbers are in {out}; they load with", soft_wrap=True)
+    console.print(SNIPPET.format(imports=imports, build=build, file=out), markup=False, soft_wrap=True)
+
+
+def _saved(config: ExportConfig) -> tuple[Path, str, str]:
+    summary: dict[str, Any] = json.loads((config.run / "summary.json").read_text())
+    if config.site not in summary["sites"]:
+        raise unknown("site", config.site, summary["sites"])
+    return config.run / f"{config.site}.safetensors", "", "make_model()  # your own module"
+
+
+def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
+    from fedfomo.run_facts import find_run
+
+    folder = find_run(config.run, config.method, config.seed)
+    require((folder / "result.json").exists(), f"{folder} is not finished: go on with `fedfomo resume {config.run}`")
+    files = {str(int(path.stem.removeprefix("client-"))): path for path in (folder / "models").glob("client-*")}
+    site = config.site.removeprefix("client ").removeprefix("client-")
+    if site not in files:
+        raise unknown("client", config.site, files)
+    network = json.loads((folder / "environment.json").read_text())["network"]
+    build = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
+    return files[site], "from fedfomo.networks import NETWORKS\n", build

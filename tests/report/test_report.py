@@ -1,0 +1,204 @@
+"""From run folders to facts: every number of the page comes from the run, and nothing from anywhere else."""
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands_called import SMALL, call
+
+from fedfomo.model import Score
+from fedfomo.report.compiling import compile_facts
+from fedfomo.report.examination import Examination
+from fedfomo.report.facts import ClientFacts, Facts, Reproduce
+from fedfomo.report.intervals import Estimate
+from fedfomo.report.ordering import order_by_likeness, order_rows
+from fedfomo.report.page import SCRIPTS, render
+from fedfomo.report.sentences import site_sentence
+from fedfomo.report.source import Ended, Source
+from fedfomo.run_facts import find_run, gather, prepare_run
+
+
+@pytest.fixture(scope="module")
+def facts(comparison: Path) -> Facts:
+    folder = find_run(comparison)
+    return compile_facts(gather(folder, prepared=prepare_run(folder)))
+
+
+def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Facts) -> None:
+    assert [method.method for method in facts.methods] == ["local", "fedavg", "fedfomo"]
+    assert facts.method == "fedfomo"
+    assert facts.is_finished
+    assert facts.own is not None
+    assert facts.own.helped + facts.own.harmed + facts.own.unclear == 6
+    assert len(facts.own.seed_means) == 2
+    assert facts.advice == ""
+
+
+def test_scores_are_those_of_the_run_and_gains_their_differences(facts: Facts, comparison: Path) -> None:
+    kept = json.loads((comparison / "fedfomo-seed-0" / "result.json").read_text())["after_update"]
+    alone = json.loads((comparison / "local-seed-0" / "result.json").read_text())["after_update"]
+    assert facts.own is not None
+    for client in range(6):
+        score, gain = facts.own.scores[client], facts.own.gains[client]
+        assert score is not None
+        assert gain is not None
+        assert score.value == pytest.approx(kept[str(client)]["accuracy"])
+        assert gain.value == pytest.approx(kept[str(client)]["accuracy"] - alone[str(client)]["accuracy"])
+        assert score.low <= score.value <= score.high
+
+
+def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
+    assert facts.affinity is not None
+    total = [[float(r == g) for g in range(6)] for r in range(6)]
+    for played in facts.rounds:
+        for judgement in played.judgements:
+            for giver, utility in zip(judgement.givers, judgement.utilities, strict=True):
+                total[judgement.receiver][giver] += utility
+    for row, expected in zip(total, facts.affinity, strict=True):
+        assert row == pytest.approx(expected)
+
+
+def test_the_diagonal_of_the_cross_matrix_is_everybodys_own_score(facts: Facts) -> None:
+    assert facts.cross is not None
+    assert facts.own is not None
+    for client, score in enumerate(facts.own.scores):
+        assert score is not None
+        assert facts.cross[client][client] == pytest.approx(score.value)
+
+
+def test_curves_hold_what_the_log_holds(facts: Facts, comparison: Path) -> None:
+    lines = [json.loads(line) for line in (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_text().splitlines()]
+    assert facts.curves.test_updated[2][3] == lines[2]["after_update"]["3"]["accuracy"]
+    assert facts.curves.validation_reference[3][1] == lines[3]["judged"]["1"][0]
+    # Its own trained model and five others: that is all a client judges beside its reference.
+    assert {len(losses) for losses in lines[3]["judged"].values()} == {1 + 1 + 5}
+    assert [played.round for played in facts.rounds] == [1, 2, 3, 4]
+    assert facts.rounds[0].new_pairs == 0  # nobody has uploaded yet
+    assert facts.rounds[-1].pairs_met == 1.0
+    assert all(played.training_seconds is not None for played in facts.rounds)
+
+
+def test_the_log_is_the_same_every_time_and_times_are_elsewhere(comparison: Path, tmp_path: Path) -> None:
+    call("run", "--method", "fedfomo", "--out", str(tmp_path / "again"), *SMALL)
+    first = (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_bytes()
+    assert (tmp_path / "again" / "rounds.jsonl").read_bytes() == first
+    assert b"seconds" not in first
+    assert len((tmp_path / "again" / "seconds.jsonl").read_text().splitlines()) == 4
+
+
+def test_the_reproduce_box_gives_the_same_log(facts: Facts, comparison: Path) -> None:
+    command = facts.reproduce.command.splitlines()[0]
+    assert command.startswith("fedfomo run --method fedfomo --seed 0 --dataset digits")
+    assert "--clients 6" in command
+    log = (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_bytes()
+    assert facts.reproduce.hashes["rounds.jsonl"] == hashlib.sha256(log).hexdigest()
+
+
+def test_a_lone_run_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("run", "--out", str(tmp_path / "alone"), *SMALL, "--rounds", "1")
+    call("report", str(tmp_path / "alone"))
+    assert "fedfomo compare --methods local fedavg fedfomo --seeds 0" in capsys.readouterr().out
+    assert (tmp_path / "alone" / "report.html").stat().st_size < 6_000_000
+    local = tmp_path / "local"
+    call("run", "--method", "local", "--out", str(local), *SMALL, "--rounds", "1")
+    call("report", str(tmp_path / "alone"), "--beside", str(local))
+    assert "→" in capsys.readouterr().out
+
+
+def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path) -> None:
+    import shutil
+
+    running = tmp_path / "fedfomo-running"
+    shutil.copytree(comparison / "fedfomo-seed-0", running)
+    (running / "result.json").unlink()
+    log = running / "rounds.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:2]) + lines[2][:50])  # the third is being written
+    found = compile_facts(gather(running))
+    assert not found.is_finished
+    assert len(found.rounds) == 2
+    assert found.own is None
+    json.loads(found.to_json())
+
+
+def source_of(ours: list[float], theirs: list[float]) -> Source:
+    def ended(figures: list[float]) -> Ended:
+        mean = sum(figures) / len(figures)
+        return Ended({0: Score(0.5, mean, len(figures))}, 0, 1, Examination([figures], None, "too long"))
+
+    return Source(
+        title="a test",
+        method="fedfomo",
+        options={},
+        seed=0,
+        rounds_planned=1,
+        clients=[ClientFacts("</script><b>leeds", 4, 4, len(ours))],
+        lines=[],
+        seconds={},
+        ended={"local": ended(theirs), "fedfomo": ended(ours)},
+        affinity=None,
+        taken=None,
+        own_targets=True,
+        reproduce=Reproduce("", "", {}, {}),
+    )
+
+
+def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
+    clear = compile_facts(source_of([1.0] * 30, [1.0] * 15 + [0.0] * 15))
+    doubtful = compile_facts(source_of([1.0] * 4, [1.0] * 3 + [0.0]))
+    harmed = compile_facts(source_of([0.0] * 30, [1.0] * 30))
+    for found, expected in ((clear, (1, 0, 0)), (doubtful, (0, 1, 0)), (harmed, (0, 0, 1))):
+        assert found.own is not None
+        assert (found.own.helped, found.own.unclear, found.own.harmed) == expected
+
+
+def test_other_metrics_are_shown_as_they_are() -> None:
+    found = compile_facts(source_of([-1.5, -2.5, -0.5], [-3.0, -4.0, -1.0]))
+    assert not found.is_share
+    assert "−2.67 → −1.5 (+1.17" in found.sentences[0]
+
+
+def test_a_name_cannot_end_the_script_it_is_in() -> None:
+    facts = compile_facts(source_of([1.0], [1.0]))
+    page = render("</title><script>alert(1)</script>", facts.to_json(), SCRIPTS)
+    assert page.count("</script>") == 3
+    assert "alert(1)</script>" not in page.split("<style>")[0].replace("&lt;script>alert(1)&lt;/script>", "")
+    assert page.count("http-equiv") == 1
+    assert " src=" not in page.split("<script>")[0]
+
+
+def test_sentences() -> None:
+    helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
+    paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True)
+    assert paid == "Leeds: 81.2 → 85.6 (+4.4 ± 1.1), learns from Turin 61 %, Lyon 38 %"
+    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.05, 0.01), helpers, True)
+    assert not_paid.startswith("Turin: federating does not pay, keep your own model")
+    unsure = site_sentence("Lyon", est(0.9), est(0.91), Estimate(0.01, -0.02, 0.04), {}, True)
+    assert "too little test data to be sure" in unsure
+    assert "no test examples" in site_sentence("Porto", None, None, None, {}, True)
+
+
+def est(value: float) -> Estimate:
+    return Estimate(value, value - 0.01, value + 0.01)
+
+
+def test_clients_that_value_each_other_stand_together() -> None:
+    groups = [0, 1, 0, 1, 0, 1]
+    affinity = [[0.0 if r == g else (2.0 if groups[r] == groups[g] else -1.0) for g in range(6)] for r in range(6)]
+    order = order_by_likeness(affinity)
+    assert sorted(order) == list(range(6))
+    assert {groups[client] for client in order[:3]} in ({0}, {1})
+    # Receivers 0 and 1 want what giver 4 has, 2 and 3 what giver 5 has.
+    wants = [[0, 0, 0, 0, 4, -1], [0, 0, 0, 0, 4, -1], [0, 0, 0, 0, -1, 4], [0, 0, 0, 0, -1, 4], [0.0] * 6, [0.0] * 6]
+    rows = order_rows(wants)
+    assert abs(rows.index(0) - rows.index(1)) == 1
+    assert abs(rows.index(2) - rows.index(3)) == 1
+
+
+def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
+    source = source_of([1.0], [1.0])
+    broken = replace(source, affinity=[[math.nan]], taken=[[math.inf]])
+    assert "NaN" not in compile_facts(broken).to_json()
