@@ -161,7 +161,7 @@ def write_toml(config: Any) -> str:
 def flags_of(config: Any, always: tuple[str, ...] = ()) -> list[str]:
     """Spell a configuration as flags: what differs from the defaults for its data set, and what is always named."""
     table = _flat(config)
-    usual = _flat(build(type(config), {"dataset": table["dataset"]}))
+    usual = _flat(build(type(config), {"dataset": table["dataset"]} if "dataset" in table else {}))
     flags: list[str] = []
     for name, value in table.items():
         if value == usual[name] and name not in always:

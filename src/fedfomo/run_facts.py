@@ -16,6 +16,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
 from fedfomo.errors import InputError, require
 from fedfomo.experiment import Prepared, RunRecord, prepare, read_config, read_record
+from fedfomo.report.comparing import Arena, compare_methods
 from fedfomo.report.examination import (
     Examination,
     examine,
@@ -85,6 +86,28 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
         notes=_notes(environment["warnings"], prepared),
         advice=_advice(config, ended),
     )
+
+
+def arenas_of(folders: Sequence[Path]) -> list[Arena]:
+    """Sort finished runs by what they were played on, and set their methods against each other."""
+    scores: dict[str, dict[str, dict[tuple[int, int], float]]] = {}
+    for folder in _runs_in(folders):
+        config, record = read_config(folder), read_record(folder)
+        setting = config.setting
+        title = f"{setting.dataset}: {' '.join(flags_of(setting.scenario, ('scenario', 'clients')))}".replace("--", "")
+        values = scores.setdefault(f"{title}, {setting.rounds} rounds", {}).setdefault(config.method, {})
+        values |= {(config.seed, client): accuracy for client, accuracy in record.accuracies().items()}
+    return [compare_methods(title, methods) for title, methods in scores.items()]
+
+
+def _runs_in(folders: Sequence[Path]) -> list[Path]:
+    runs: list[Path] = []
+    for folder in folders:
+        first = find_run(folder)
+        runs += [folder] if first == folder else sorted(path.parent for path in folder.glob("*-seed-*/config.toml"))
+    finished = [run for run in runs if (run / "result.json").exists()]
+    require(bool(finished), "none of these runs is finished")
+    return finished
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from fedfomo.commands.terminal import console, parse
+from fedfomo.errors import require
 
 if TYPE_CHECKING:
     from fedfomo.experiment import Prepared
@@ -40,8 +41,21 @@ class ReportConfig:
     """Rewrite the file after every round until the run ends."""
 
 
+@dataclass(frozen=True)
+class CompareReportConfig:
+    """Write one HTML file that sets methods against each other, client by client, on one or several scenarios."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of comparisons, or of runs; those on the same data and scenario are put together."""
+    out: Path = Path("comparison.html")
+    """The file to write."""
+
+
 def report(arguments: list[str]) -> None:
     """Write the report of a run."""
+    if arguments[:1] == ["compare"]:
+        _compare(arguments[1:])
+        return
     config = parse("report", ReportConfig, arguments)
     from fedfomo.run_facts import find_run, prepare_run
 
@@ -64,6 +78,21 @@ def report(arguments: list[str]) -> None:
     if facts.advice:
         console.print(facts.advice, markup=False, soft_wrap=True)
     console.print(f"the report, for any browser: {out}", soft_wrap=True)
+
+
+def _compare(arguments: list[str]) -> None:
+    config = parse("report compare", CompareReportConfig, arguments)
+    require(bool(config.runs), "give the folders of some runs or comparisons")
+    import json
+
+    from fedfomo.report.comparing import comparison_facts
+    from fedfomo.report.page import COMPARISON_SCRIPTS, write_page
+    from fedfomo.run_facts import arenas_of
+
+    facts = comparison_facts(arenas_of(config.runs))
+    spelled = json.dumps(facts, allow_nan=False, separators=(",", ":"))
+    write_page(config.out, "fedfomo: methods compared", spelled, COMPARISON_SCRIPTS)
+    console.print(f"the report, for any browser: {config.out}", soft_wrap=True)
 
 
 def _write(folder: Path, out: Path, beside: tuple[Path, ...], prepared: Prepared | None) -> Facts:

@@ -18,8 +18,10 @@ SCRIPTS = (
     "relations.js",
     "cost.js",
     "closing.js",
+    "theme.js",
     "start.js",
 )
+COMPARISON_SCRIPTS = ("core.js", "theme.js", "comparison.js")
 
 
 def write_report(facts: Facts, path: Path) -> Path:

@@ -150,3 +150,7 @@ function selectClient(client) {
   state.listeners.forEach((listener) => listener(client));
   remember();
 }
+/** The chosen client is kept in the address, so that a page that is rewritten during a run stays where it was. */
+function remember() {
+  if (state.ready) history.replaceState(null, "", `#client=${state.client}`);
+}

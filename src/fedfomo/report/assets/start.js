@@ -1,37 +1,4 @@
-/** Themes, printing, the client that is looked at, and the order of the page. */
-const THEMES = ["light", "dark"];
-const preferred = window.matchMedia("(prefers-color-scheme: dark)");
-const choice = { theme: null };
-const themeButton = document.getElementById("theme");
-function applyTheme() {
-  const theme = printing ? "light" : choice.theme || (preferred.matches ? "dark" : "light");
-  document.documentElement.dataset.theme = theme;
-  themeButton.textContent = theme === "dark" ? "Light" : "Dark";
-  themeButton.setAttribute("aria-label", theme === "dark" ? "Switch to light colours" : "Switch to dark colours");
-}
-function changeTheme() {
-  applyTheme();
-  drawAll();
-}
-themeButton.addEventListener("click", () => {
-  choice.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  changeTheme();
-});
-preferred.addEventListener("change", changeTheme);
-function print(now) {
-  if (printing === now) return;
-  printing = now;
-  charts.forEach(makeReady);
-  changeTheme();
-}
-window.addEventListener("beforeprint", () => print(true));
-window.addEventListener("afterprint", () => print(false));
-window.matchMedia("print").addEventListener("change", (event) => print(event.matches));
-
-/** The chosen client is kept in the address, so that a page that is rewritten during a run stays where it was. */
-function remember() {
-  if (state.ready) history.replaceState(null, "", `#client=${state.client}`);
-}
+/** The client that is looked at, and the order of the page. */
 
 function addBar() {
   const chooser = el("select", { id: "chooser", onchange: () => selectClient(Number(chooser.value)) }, everyone.map((client) => el("option", { value: client }, names[client])));
