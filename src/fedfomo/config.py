@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.privacy.config import Privacy
+from fedfomo.tracking import TRACKERS
 from fedfomo.training import Sgd
 
 C = TypeVar("C")
@@ -52,12 +53,17 @@ class Setting:
     """Where networks are computed: cpu, cuda, cuda:1, mps. Anything but cpu is fed by one process."""
     stack: bool = True
     """Compute many small clients together where that is faster; without it, results are exact to the bit anywhere."""
+    track: tuple[str, ...] = ()
+    """Trackers to send every round's figures to: tensorboard, mlflow, wandb; rounds.jsonl is written in any case."""
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
         share = self.participation
         require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
         require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
+        for tracker in self.track:
+            if tracker not in TRACKERS:
+                raise unknown("tracker", tracker, TRACKERS)
         require(self.workers is None or self.workers >= 0, f"workers must be at least 0, not {self.workers}")
 
 
@@ -160,8 +166,8 @@ def write_toml(config: Any) -> str:
 
 def flags_of(config: Any, always: tuple[str, ...] = ()) -> list[str]:
     """Spell a configuration as flags: what differs from the defaults for its data set, and what is always named."""
-    table = _flat(config)
-    usual = _flat(build(type(config), {"dataset": table["dataset"]} if "dataset" in table else {}))
+    table = named(config)
+    usual = named(build(type(config), {"dataset": table["dataset"]} if "dataset" in table else {}))
     flags: list[str] = []
     for name, value in table.items():
         if value == usual[name] and name not in always:
@@ -175,11 +181,15 @@ def flags_of(config: Any, always: tuple[str, ...] = ()) -> list[str]:
     return flags
 
 
-def _flat(config: Any) -> dict[str, Any]:
+def named(config: Any) -> dict[str, Any]:
+    """Return every value of a configuration by the name of its flag."""
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     nested = {name: value for name, value in fields.items() if dataclasses.is_dataclass(value)}
     own = {name: value for name, value in fields.items() if name not in nested}
-    return own | {key: item for value in nested.values() for key, item in _flat(value).items()}
+    for name, value in nested.items():
+        prefix = f"{name}." if type(value) in TABLES else ""
+        own |= {prefix + key: item for key, item in named(value).items()}
+    return own
 
 
 def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:

@@ -31,7 +31,7 @@ from fedfomo.privacy.accounting import Spent
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome, to_json
-from fedfomo.simulation.run import DENSE_LIMIT, Plan, RunResult, Watcher, simulate
+from fedfomo.simulation.run import DENSE_LIMIT, Listener, Plan, RunResult, Watcher, simulate
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.tables import SparseTable
 
@@ -137,7 +137,9 @@ def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
 
 
-def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell) -> RunRecord:
+def go_on(
+    folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
+) -> RunRecord:
     """Run what is left of a run, from its configuration and its newest checkpoint."""
     config = read_config(folder)
     finished = folder / "result.json"
@@ -147,7 +149,7 @@ def go_on(folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell)
     home = RunHome(folder, _digest(config, prepared), tell)
     started = time.monotonic()
     try:
-        result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher)
+        result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
         network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():
             home.write_tensors(f"models/client-{client:05d}.safetensors", network.state_dict(model))
@@ -265,7 +267,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
     del settings["out"], settings["setting"]["data"]
-    del settings["setting"]["workers"], settings["setting"]["executor"]
+    del settings["setting"]["workers"], settings["setting"]["executor"], settings["setting"]["track"]
     versions = [version(name) for name in ("fedfomo", "torch")]
     digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
     for client in prepared.scenario.partition.clients:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
+from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, require
 from fedfomo.experiment import Prepared, RunRecord, prepare, read_config, read_record
 from fedfomo.report.comparing import Arena, compare_methods
@@ -25,7 +26,7 @@ from fedfomo.report.examination import (
     theta_of,
     write_examination,
 )
-from fedfomo.report.facts import ClientFacts, Reproduce
+from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
 from fedfomo.report.source import Ended, Source
 
 # What a command that reproduces a run says even where it is the default.
@@ -75,7 +76,8 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
         options=_all_options(config),
         seed=config.seed,
         rounds_planned=config.setting.rounds,
-        clients=_clients(names, environment, prepared),
+        # How many of which label a client holds is not for a page about a private run.
+        clients=_clients(names, environment, None if config.setting.privacy.is_on else prepared),
         lines=read_lines(folder / "rounds.jsonl"),
         seconds={line["round"]: line for line in read_lines(folder / "seconds.jsonl")},
         ended={method: _ended(other, folder, prepared) for method, other in ended.items()},
@@ -85,6 +87,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
         reproduce=_reproduce(folder, config, environment),
         notes=_notes(environment["warnings"], prepared),
         advice=_advice(config, ended),
+        privacy=_privacy(folder, config),
     )
 
 
@@ -94,7 +97,9 @@ def arenas_of(folders: Sequence[Path]) -> list[Arena]:
     for folder in _runs_in(folders):
         config, record = read_config(folder), read_record(folder)
         setting = config.setting
-        title = f"{setting.dataset}: {' '.join(flags_of(setting.scenario, ('scenario', 'clients')))}".replace("--", "")
+        scenario = replace(setting.scenario, scenario=ScenarioConfig.scenario, clients=ScenarioConfig.clients)
+        further = "".join(f", {flag.removeprefix('--')}" for flag in flags_of(scenario))
+        title = f"{setting.dataset}: {setting.scenario.scenario}, {setting.scenario.clients} clients{further}"
         values = scores.setdefault(f"{title}, {setting.rounds} rounds", {}).setdefault(config.method, {})
         values |= {(config.seed, client): accuracy for client, accuracy in record.accuracies().items()}
     return [compare_methods(title, methods) for title, methods in scores.items()]
@@ -227,6 +232,24 @@ def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) 
         command += "\n" + " ".join(["fedfomo compare", *flags_of(replace(comparison, out=None), ALWAYS_NAMED)])
     versions = {"python": environment["python"], **environment["versions"]}
     return Reproduce(command, (folder / "config.toml").read_text(), hashes, versions)
+
+
+def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
+    """Read what every client has spent: at the end of the run, or so far."""
+    privacy = config.setting.privacy
+    if not privacy.is_on:
+        return None
+    spent: dict[str, dict[str, float | None]] = {}
+    for line in read_lines(folder / "rounds.jsonl"):
+        spent |= line["epsilon"]
+    if (folder / "result.json").exists():
+        spent |= _read(folder / "result.json").get("spent") or {}
+
+    def largest(records: str) -> float | None:
+        values = [epsilons[records] for epsilons in spent.values()]
+        return None if None in values else max((value for value in values if value is not None), default=0.0)
+
+    return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
 
 
 def _notes(warnings: Sequence[str], prepared: Prepared | None) -> list[str]:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands_called import SMALL, call, refused
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import fedfomo
+from commands_called import SMALL, call, refused
 from fedfomo.checks import check_sites
 from fedfomo.errors import InputError
 

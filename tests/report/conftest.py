@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from commands_called import SMALL, call
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands_called import SMALL, call
 
+from commands_called import SMALL, call
 from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import Examination
@@ -18,7 +18,7 @@ from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
 from fedfomo.report.sentences import site_sentence
 from fedfomo.report.source import Ended, Source
-from fedfomo.run_facts import find_run, gather, prepare_run
+from fedfomo.run_facts import arenas_of, find_run, gather, prepare_run
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +202,27 @@ def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
     source = source_of([1.0], [1.0])
     broken = replace(source, affinity=[[math.nan]], taken=[[math.inf]])
     assert "NaN" not in compile_facts(broken).to_json()
+
+
+def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Path) -> None:
+    run = tmp_path / "private"
+    call("run", "--out", str(run), *SMALL, "--rounds", "2", "--privacy.noise", "1.0")
+    found = compile_facts(gather(run, prepared=prepare_run(run)))
+    assert found.privacy is not None
+    assert found.privacy.training is not None
+    assert found.privacy.training > 0
+    assert found.privacy.validation is None  # judged without noise: no guarantee
+    assert found.clients[0].train_labels is None
+    assert "--privacy.noise 1.0" in found.reproduce.command
+
+
+def test_methods_are_set_against_each_other_client_by_client(comparison: Path, tmp_path: Path) -> None:
+    [arena] = arenas_of([comparison])
+    assert arena.title == "digits: latent, 6 clients, distributions 2, 4 rounds"
+    [duel] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedfomo", "fedavg")]
+    [back] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedavg", "fedfomo")]
+    assert len(duel.gaps) == 12  # six clients of two seeds
+    assert duel.gaps == [-gap for gap in back.gaps]
+    assert (duel.better, duel.equal, duel.worse) == (back.worse, back.equal, back.better)
+    call("report", "compare", str(comparison), "--out", str(tmp_path / "page.html"))
+    assert (tmp_path / "page.html").stat().st_size < 6_000_000

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.commands.terminal import console, fail, warn
-from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, write_toml
+from fedfomo.config import CompareConfig, RunConfig, Setting, named, options_of, write_toml
 from fedfomo.display.privacy import epsilon_table, privacy_sentences
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
+from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.run import Listener
+from fedfomo.tracking import Tracker, figures_of, open_tracker
 
 MOST_WARNINGS = 5
 
@@ -93,7 +99,8 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     hint = f"go on with `fedfomo resume {to_resume}`"
     try:
         with RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients) as bar:
-            record = go_on(folder, prepared, bar, warn)
+            with _trackers(folder, config) as tracked:
+                record = go_on(folder, prepared, bar, warn, tracked)
     except KeyboardInterrupt:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", 130)
     except OSError as error:
@@ -103,6 +110,25 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     for client, number in sorted(record.refusals.items()):
         warn(f"uploads of client {client} were refused in {number} rounds; {folder / 'rounds.jsonl'} says why")
     return record
+
+
+@contextmanager
+def _trackers(folder: Path, config: RunConfig) -> Generator[Listener | None]:
+    """Open the trackers that were asked for, for one run."""
+    with ExitStack() as stack:
+        trackers: list[Tracker] = []
+        for name in config.setting.track:
+            tracker = open_tracker(
+                name, folder, {"method": config.method, "seed": config.seed, **named(config.setting)}
+            )
+            stack.callback(tracker.close)
+            trackers.append(tracker)
+
+        def hear(line: dict[str, Any], seconds: Seconds) -> None:
+            for tracker in trackers:
+                tracker.log(line["round"] + 1, figures_of(line))
+
+        yield hear if trackers else None
 
 
 def _introduce(setting: Setting, prepared: Prepared, first: bool) -> None:

@@ -56,9 +56,7 @@ def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]])
     return Arena(title, sorted({seed for values in known.values() for seed, _ in values}), means, duels)
 
 
-def _duel(
-    method: str, against: str, ours: Mapping[ClientKey, float], theirs: Mapping[ClientKey, float]
-) -> Duel | None:
+def _duel(method: str, against: str, ours: Mapping[ClientKey, float], theirs: Mapping[ClientKey, float]) -> Duel | None:
     gaps = [ours[key] - theirs[key] for key in sorted(ours) if key in theirs]
     if not gaps:
         return None

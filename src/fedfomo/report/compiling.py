@@ -53,7 +53,7 @@ def compile_facts(source: Source) -> Facts:
         sentences=_sentences(source, own, alone),
         advice=source.advice,
         health=health,
-        epsilon_spent=source.epsilon_spent,
+        privacy=source.privacy,
         reproduce=source.reproduce,
     )
 
@@ -109,9 +109,7 @@ def _gain(ended: Ended, local: Ended, client: int) -> Estimate | None:
 
 def _is_share(source: Source) -> bool:
     ends = [score.accuracy for ended in source.ended.values() for score in ended.scores.values()]
-    course: list[float | None] = [
-        score["accuracy"] for line in source.lines for score in line["after_update"].values()
-    ]
+    course: list[float | None] = [score["accuracy"] for line in source.lines for score in line["after_update"].values()]
     known = [value for value in (*ends, *course) if value is not None and math.isfinite(value)]
     return all(0 <= value <= 1 for value in known)
 

@@ -94,6 +94,15 @@ class Health:
 
 
 @dataclass(frozen=True)
+class PrivacyFacts:
+    """What differential privacy was left: the largest ε of any client; none where there is no guarantee."""
+
+    training: float | None
+    validation: float | None
+    delta: float
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """How to get the same again."""
 
@@ -129,7 +138,7 @@ class Facts:
     sentences: list[str]  # one a client
     advice: str  # what is missing, and how to get it
     health: Health
-    epsilon_spent: float | None  # of differential privacy: the largest of any client
+    privacy: PrivacyFacts | None  # None: there was none
     reproduce: Reproduce
 
     @property

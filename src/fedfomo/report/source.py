@@ -8,7 +8,7 @@ from typing import Any
 
 from fedfomo.model import Score
 from fedfomo.report.examination import Examination
-from fedfomo.report.facts import ClientFacts, Reproduce
+from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,4 @@ class Source:
     label_names: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     advice: str = ""
-    epsilon_spent: float | None = None
+    privacy: PrivacyFacts | None = None

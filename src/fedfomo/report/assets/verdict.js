@@ -35,14 +35,18 @@ function addVerdict() {
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
   tiles.append(tile("Rounds", facts.is_finished ? String(facts.rounds_planned) : `${facts.rounds.length} of ${facts.rounds_planned}`, `${names.length} clients`));
   tiles.append(tile("Moved", bytes(moved), "models down and up, whole run"));
-  tiles.append(tile("Privacy", known(facts.epsilon_spent) ? `ε ${figurePlain(facts.epsilon_spent)}` : "none",
-    known(facts.epsilon_spent) ? "differential privacy, the largest of any client" : "no differential privacy: models were exchanged as they were"));
+  tiles.append(privacyTile());
   if (own && own.mean_gain) addTally(made);
   made.append(tiles);
   if (facts.methods.length) made.append(el("div", { class: "scroll-x" }, methodTable(best)));
   if (facts.sentences.length) addSentences();
 }
-const figurePlain = (value) => Number(value.toPrecision(3)).toString();
+function privacyTile() {
+  if (!facts.privacy) return tile("Privacy", "none", "no differential privacy: models were exchanged as they were");
+  const { training, validation, delta } = facts.privacy;
+  const epsilon = (value) => (known(value) ? `ε ${Number(value.toPrecision(3))}` : "no guarantee");
+  return tile("Privacy", epsilon(training), `for training records, δ ${delta}, the largest of any client; validation records: ${epsilon(validation)}`);
+}
 
 function addTally(parent) {
   const parts = [["good", own.helped, "helped"], ["unclear", own.unclear, "unchanged as far as the test data can tell"], ["bad", own.harmed, "harmed"]];
@@ -64,7 +68,7 @@ function methodTable(best) {
       method.mean_gain ? `${method.helped} / ${method.unclear} / ${method.harmed}` : "–", bytes(method.bytes_moved),
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
   });
-  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", "gain over Local", "helped / unclear / harmed", "moved", "training work"], rows);
+  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / unclear / harmed", "moved", "training work"], rows);
   facts.methods.forEach((method, k) => method === best && made.tBodies[0].rows[k].classList.add("best"));
   return made;
 }
