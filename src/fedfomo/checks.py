@@ -22,7 +22,7 @@ from fedfomo.sites import Site, client_data
 
 FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
 SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
-NAMED_PAIRS = 5
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,14 @@ def _shortages(cards: Sequence[SiteCard]) -> list[str]:
             )
         if card.test == 0:
             notes.append(f"{card.name}: no test examples: whether federating pays for it cannot be measured")
-        elif card.test < SMALL_TEST:
-            notes.append(f"{card.name}: {card.test} test examples: its gain will be known very roughly only")
+    small = [card.name for card in cards if 0 < card.test < SMALL_TEST]
+    if small:
+        notes.append(f"fewer than {SMALL_TEST} test examples, so gains will be known roughly only: {_listed(small)}")
     return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (" and others" if len(names) > MOST_NAMED else "")
 
 
 def _foreign(cards: Sequence[SiteCard]) -> list[str]:
@@ -147,9 +152,9 @@ def _shared(data: Mapping[str, ClientData]) -> list[str]:
     ranked = sorted(pairs.items(), key=lambda item: -item[1])
     notes = [
         f"{one} and {other} hold {number} samples in common: what one trains on, the other may be judged on"
-        for (one, other), number in ranked[:NAMED_PAIRS]
+        for (one, other), number in ranked[:MOST_NAMED]
     ]
-    return [*notes, f"and {len(ranked) - NAMED_PAIRS} more pairs of sites"] if len(ranked) > NAMED_PAIRS else notes
+    return [*notes, f"and {len(ranked) - MOST_NAMED} more pairs of sites"] if len(ranked) > MOST_NAMED else notes
 
 
 def _broken(data: Mapping[str, ClientData]) -> list[str]:
@@ -169,11 +174,8 @@ def _privacy(cards: Sequence[SiteCard]) -> list[str]:
     )
     if not few:
         return [general]
-    named = ", ".join(few[:NAMED_PAIRS]) + (" and others" if len(few) > NAMED_PAIRS else "")
-    return [
-        general,
-        f"privacy: with differential privacy, fewer than {FEW_FOR_PRIVACY} training examples teach little: {named}",
-    ]
+    least = f"fewer than {FEW_FOR_PRIVACY} training examples"
+    return [general, f"privacy: with differential privacy, {least} teach little: {_listed(few)}"]
 
 
 def _misfits(module: nn.Module, data: Mapping[str, ClientData], loss: Loss | str, metric: Metric | None) -> list[str]:
@@ -197,10 +199,10 @@ def _batch_norm(module: nn.Module, cards: Sequence[SiteCard]) -> list[str]:
     if not layers:
         return []
     notes = [
-        f"BatchNorm: {layers} layers keep means and variances of a site's data, which travel with its model; they are"
-        " mixed like weights. For differential privacy replace them by GroupNorm: BatchNorm mixes examples",
+        f"BatchNorm ({layers} in the model): means and variances of a site's data travel with its model, and are mixed"
+        " like weights. For differential privacy take GroupNorm instead: BatchNorm mixes examples",
     ]
     small = [card.name for card in cards if 0 < card.train < 8]
     if small:
-        notes.append(f"BatchNorm: with fewer than 8 training examples its statistics are noise: {', '.join(small)}")
+        notes.append(f"BatchNorm: with fewer than 8 training examples its statistics are noise: {_listed(small)}")
     return notes

@@ -42,7 +42,7 @@ def test_a_module_is_checked_with_its_model(tmp_path: Path, capsys: pytest.Captu
     printed = capsys.readouterr().out
     assert re.search(r"leeds +40 +40 +40 +██  ██", printed)
     assert "turin: 4 validation examples are too few" in printed
-    assert "BatchNorm: 1 layers" in printed
+    assert "BatchNorm (1 in the model)" in printed
     assert "privacy: with differential privacy" in printed
     assert "2 sites can federate" in printed
 

@@ -98,9 +98,9 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     title = f"{config.method}, seed {config.seed}"
     hint = f"go on with `fedfomo resume {to_resume}`"
     try:
-        with RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients) as bar:
-            with _trackers(folder, config) as tracked:
-                record = go_on(folder, prepared, bar, warn, tracked)
+        bar = RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients)
+        with bar, _trackers(folder, config) as tracked:
+            record = go_on(folder, prepared, bar, warn, tracked)
     except KeyboardInterrupt:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", 130)
     except OSError as error:

@@ -1,0 +1,36 @@
+"""The worked examples work, and show what they say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(code: list[str], folder: Path) -> str:
+    done = subprocess.run([sys.executable, *code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_hospitals_tell_tumours_apart(tmp_path: Path) -> None:
+    printed = run([str(EXAMPLES / "breast_cancer.py")], tmp_path)
+    [bergen] = [line for line in printed.splitlines() if line.startswith("Bergen: ")]
+    assert "does not pay" not in bergen
+    assert "learns from Porto" in bergen or "learns from Gdansk" in bergen
+    assert (tmp_path / "breast_cancer" / "report.html").exists()
+    assert load_file(tmp_path / "breast_cancer" / "Bergen.safetensors")
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    notebook = json.loads((EXAMPLES / "post_offices.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(not cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code")
+    (tmp_path / "notebook.py").write_text("\n\n".join(cells))
+    printed = run(["notebook.py"], tmp_path)
+    [island] = [line for line in printed.splitlines() if line.startswith("Island: ") and "→" in line]
+    assert "does not pay" not in island
+    assert (tmp_path / "post_offices.html").exists()
