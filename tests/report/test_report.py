@@ -3,6 +3,11 @@
 import hashlib
 import json
 import math
+import re
+import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,8 +114,6 @@ def test_a_lone_run_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path) -> None:
-    import shutil
-
     running = tmp_path / "fedfomo-running"
     shutil.copytree(comparison / "fedfomo-seed-0", running)
     (running / "result.json").unlink()
@@ -122,6 +125,21 @@ def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path)
     assert len(found.rounds) == 2
     assert found.own is None
     json.loads(found.to_json())
+
+
+def test_watching_rewrites_the_report_until_the_run_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "fedfomo", "run", "--out", str(run), *SMALL, "--epochs", "60", "--rounds", "12"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while not (run / "config.toml").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    call("report", str(run), "--watch")
+    assert process.wait() == 0
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"round \d+ of 12", printed)) >= 2
+    page = (run / "report.html").read_text()
+    assert '"is_finished":true' in page
 
 
 def source_of(ours: list[float], theirs: list[float]) -> Source:

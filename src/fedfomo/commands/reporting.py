@@ -60,6 +60,9 @@ def report(arguments: list[str]) -> None:
     from fedfomo.run_facts import find_run, prepare_run
 
     folder = find_run(config.run, config.method, config.seed)
+    while config.watch and not (folder / "environment.json").exists():
+        time.sleep(WATCH_SECONDS)
+    require((folder / "environment.json").exists(), f"{folder} has not begun yet: try again, or give --watch")
     out = config.out or config.run / "report.html"
     prepared = prepare_run(folder)
     seen = -1
