@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from commands_called import call
+from torch import nn
+
+import fedfomo
 
 WAIT = """
 const done = arguments[arguments.length - 1];
@@ -139,3 +144,36 @@ def test_every_chart_has_its_numbers(browser: Any, page: Path) -> None:
     )
     assert len(filled) == rows == 11
     assert min(filled) > 0
+
+
+def test_a_comparison_is_set_against_any_method(browser: Any, comparison: Path, tmp_path: Path) -> None:
+    call("report", "compare", str(comparison), "--out", str(tmp_path / "comparison.html"))
+    open_page(browser, tmp_path / "comparison.html")
+    assert browser.get_log("browser") == []
+    assert requests_of(browser) == [(tmp_path / "comparison.html").as_uri()]
+    before = browser.find_element("css selector", "#overview table").text
+    script = "const c = document.getElementById('against'); c.value = 'fedavg'; c.dispatchEvent(new Event('change'))"
+    browser.execute_script(script)
+    assert browser.find_element("css selector", "#overview table").text != before
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg"])
+def test_methods_that_know_nobody_have_a_report_too(
+    browser: Any, comparison: Path, tmp_path: Path, method: str
+) -> None:
+    call("report", str(comparison), "--method", method, "--out", str(tmp_path / "page.html"))
+    open_page(browser, tmp_path / "page.html")
+    assert browser.get_log("browser") == []
+    assert "keeps no record" in browser.find_element("id", "matrix").text
+
+
+def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
+    rng = torch.Generator().manual_seed(0)
+    names = ["<img src=x onerror=alert(1)>", "a <b>bold<:b> name", "</script><script>alert(2)<:script>"]
+    data = {
+        name.replace("/", ":"): ((torch.randn(20, 2, generator=rng), torch.arange(20) % 2),) * 2 for name in names
+    }
+    result = fedfomo.federate(lambda: nn.Linear(2, 2), data, rounds=2, workers=0, beside=())
+    open_page(browser, result.report(tmp_path / "page.html"))
+    assert browser.get_log("browser") == []
+    assert names[0] in browser.find_element("id", "sentences").text

@@ -132,6 +132,7 @@ class _Tally:
 
     num_clients: int
     met: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    out_of_budget: set[int] = field(default_factory=set[int])
     fell_back: list[int] = field(init=False)
     took_part: list[int] = field(init=False)
     refused: list[int] = field(init=False)
@@ -151,6 +152,8 @@ def _history(source: Source) -> tuple[list[RoundFacts], Health]:
     if tiny:
         few = ", ".join(tiny[:8]) + (f" and {len(tiny) - 8} more" if len(tiny) > 8 else "")
         notes.append(f"Fewer than {TINY_VALIDATION} validation examples, so judgements are mostly noise: {few}.")
+    if tally.out_of_budget:
+        notes.append(f"Privacy budgets ran out: {len(tally.out_of_budget)} clients stopped before the end.")
     return rounds, Health(tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes)
 
 
@@ -167,7 +170,9 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
     for client in line["cohort"]:
         tally.took_part[client] += 1
         holds = source.clients[client]
-        is_missing = str(client) not in line["uploads"] and str(client) not in line["refused"]
+        is_spent = client in line.get("budget_spent", ())
+        tally.out_of_budget.update([client] if is_spent else [])
+        is_missing = str(client) not in line["uploads"] and str(client) not in line["refused"] and not is_spent
         tally.dropped_out[client] += is_missing and holds.train > 0 and holds.validation > 0
     for client, reason in line["refused"].items():
         tally.refused[int(client)] += 1

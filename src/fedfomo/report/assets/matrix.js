@@ -52,7 +52,7 @@ function addMatrix() {
   const groupColour = (group) => GROUPS[group % GROUPS.length];
   made.append(el("div", { class: "controls" }, choices, el("label", { for: "round" }, "Round", slider), counter, play), explanation);
   const chart = addChart(made, {
-    id: "matrix", label: "Matrix of receivers and givers",
+    id: "matrix", label: "Matrix of receivers and givers. Left and right arrow keys change the round, up and down the receiver.",
     traces: () => [heat(), ...(groups.length ? margins() : [])],
     layout: () => {
       const width = printing ? 680 : chart.plot.clientWidth || 600;
