@@ -2,6 +2,7 @@
 
 import base64
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ from commands_called import call
 from torch import nn
 
 import fedfomo
+from fedfomo.model import Score
+from fedfomo.report.compiling import compile_facts
+from fedfomo.report.examination import Examination
+from fedfomo.report.facts import ClientFacts, Reproduce
+from fedfomo.report.page import write_report
+from fedfomo.report.source import Ended, Source
 
 WAIT = """
 const done = arguments[arguments.length - 1];
@@ -170,10 +177,71 @@ def test_methods_that_know_nobody_have_a_report_too(
 def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
     rng = torch.Generator().manual_seed(0)
     names = ["<img src=x onerror=alert(1)>", "a <b>bold<:b> name", "</script><script>alert(2)<:script>"]
-    data = {
-        name.replace("/", ":"): ((torch.randn(20, 2, generator=rng), torch.arange(20) % 2),) * 2 for name in names
-    }
+    data = {name.replace("/", ":"): ((torch.randn(20, 2, generator=rng), torch.arange(20) % 2),) * 2 for name in names}
     result = fedfomo.federate(lambda: nn.Linear(2, 2), data, rounds=2, workers=0, beside=())
     open_page(browser, result.report(tmp_path / "page.html"))
     assert browser.get_log("browser") == []
     assert names[0] in browser.find_element("id", "sentences").text
+
+
+def large_source() -> Source:
+    """What a run of 100 clients and 100 rounds leaves behind, made up."""
+    rng = random.Random(0)
+    clients, rounds = 100, 100
+
+    def scores() -> dict[str, Any]:
+        return {str(c): {"loss": rng.random(), "accuracy": rng.random(), "num_examples": 30} for c in range(clients)}
+
+    def upload(client: int) -> dict[str, list[float]]:
+        ids = [client, *rng.sample([c for c in range(clients) if c != client], 5)]
+        increments = [rng.gauss(0, 1) for _ in ids]
+        return {"findings.ids": ids, "findings.increments": increments, "findings.shares": [1 / 6] * 6}
+
+    lines = [
+        {
+            "round": t,
+            "cohort": list(range(clients)),
+            "after_update": scores(),
+            "after_training": scores(),
+            "traffic": {"models_down": 500.0, "models_up": 100.0, "bytes_down": 10**7, "bytes_up": 10**6},
+            "refused": {},
+            "uploads": {str(c): upload(c) for c in range(clients)},
+            "judged": {str(c): [rng.random() for _ in range(7)] for c in range(clients)},
+        }
+        for t in range(rounds)
+    ]
+    matrix = [[rng.gauss(0, 1) for _ in range(clients)] for _ in range(clients)]
+
+    def ended(level: float) -> Ended:
+        figures = [[float(rng.random() < level) for _ in range(30)] for _ in range(clients)]
+        end = {c: Score(0.1, sum(row) / 30, 30) for c, row in enumerate(figures)}
+        return Ended(end, 10**9, 10**6, Examination(figures, matrix, ""))
+
+    return Source(
+        title="made up",
+        method="fedfomo",
+        options={"epsilon": 0.3, "epsilon_decay": 0.05},
+        seed=0,
+        rounds_planned=rounds,
+        clients=[ClientFacts(f"client {c}", 60, 20, 30, c % 5, c % 5, [6] * 10, [3] * 10) for c in range(clients)],
+        lines=lines,
+        seconds={t: {"training": 1.0, "scoring": 0.5, "all": 2.0} for t in range(rounds)},
+        ended={"local": ended(0.7), "fedavg": ended(0.6), "fedfomo": ended(0.8)},
+        affinity=matrix,
+        taken=[[abs(value) for value in row] for row in matrix],
+        own_targets=True,
+        reproduce=Reproduce("fedfomo run", "", {}, {}),
+    )
+
+
+def test_a_hundred_clients_and_rounds_open_quickly(browser: Any, tmp_path: Path) -> None:
+    page = write_report(compile_facts(large_source()), tmp_path / "page.html")
+    assert page.stat().st_size < 6_000_000
+    # A busy machine makes seconds unreliable: what counts is the processor's time until the page can be read.
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    browser.get(page.as_uri())
+    found = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    [seconds] = [metric["value"] for metric in found if metric["name"] == "TaskDuration"]
+    assert seconds < 3
+    browser.execute_async_script(WAIT)
+    assert browser.get_log("browser") == []

@@ -13,7 +13,7 @@ function addGains() {
     traces: () => [...(local && own !== local ? [bars(true), bars(false)] : []), ...drawn.map(intervalsOf), ...drawn.map(dots)],
     layout: () => ({
       height: 90 + Math.max(order.length, 3) * 26, hovermode: "closest",
-      margin: { l: 10, r: 104, t: 10, b: 40 },
+      margin: { l: 10, r: 104, t: 10, b: 40 }, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
       xaxis: { title: { text: `${facts.metric}${unit}` }, side: "bottom", automargin: true },
       yaxis: { tickvals: order.map((_, row) => row), ticktext: order.map((client) => plain(names[client])), range: [order.length - 0.4, -0.6], showgrid: false, zeroline: false },
       shapes: place.has(state.client) ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: place.get(state.client) - 0.5, y1: place.get(state.client) + 0.5, fillcolor: colour("sunk"), line: { width: 0 }, layer: "below" }] : [],
