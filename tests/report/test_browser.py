@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from commands_called import call
 from torch import nn
 
 import fedfomo
+from commands_called import call
 from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import Examination
@@ -186,7 +186,7 @@ def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
 
 def large_source() -> Source:
     """What a run of 100 clients and 100 rounds leaves behind, made up."""
-    rng = random.Random(0)
+    rng = random.Random(0)  # noqa: S311
     clients, rounds = 100, 100
 
     def scores() -> dict[str, Any]:
