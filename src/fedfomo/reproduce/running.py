@@ -26,7 +26,7 @@ FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
 DIGITS = 4  # significant, of losses and times
 COARSE = 3  # significant digits of affinities, of which there are many
-WHEREABOUTS = ("workers", "data", "executor")  # lines of a configuration that do not decide a result
+WHEREABOUTS = ("workers", "data", "executor", "track")  # lines of a configuration that do not decide a result
 
 
 class Stopwatch:
