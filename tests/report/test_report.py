@@ -218,7 +218,7 @@ def test_clients_that_value_each_other_stand_together() -> None:
 
 def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
     source = source_of([1.0], [1.0])
-    broken = replace(source, affinity=[[math.nan]], taken=[[math.inf]])
+    broken = replace(source, affinity=[[math.nan]], taken=[[math.nan]])
     assert "NaN" not in compile_facts(broken).to_json()
 
 
@@ -244,3 +244,10 @@ def test_methods_are_set_against_each_other_client_by_client(comparison: Path, t
     assert (duel.better, duel.equal, duel.worse) == (back.worse, back.equal, back.better)
     call("report", "compare", str(comparison), "--out", str(tmp_path / "page.html"))
     assert (tmp_path / "page.html").stat().st_size < 6_000_000
+
+
+def test_what_a_client_gives_others_take(facts: Facts) -> None:
+    assert facts.gives is not None
+    assert facts.takes is not None
+    assert sum(facts.gives) == pytest.approx(sum(facts.takes))
+    assert max(facts.takes) <= (4 + 1) / 4  # four rounds and the last update, each at most one whole model

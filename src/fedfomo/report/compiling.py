@@ -17,6 +17,8 @@ from fedfomo.report.source import Ended, Source
 
 TINY_VALIDATION = 10  # examples; with fewer, a loss says little about a model
 MOST_JUDGED = 150_000  # single judgements that a page carries; of longer histories, rounds are left out evenly
+MOST_COURSES = 100_000  # likewise, rounds × clients of the curves
+MATRIX_LIMIT = 300  # clients; a dense matrix of more is no smaller than the judgements that it is made of
 
 
 def compile_facts(source: Source) -> Facts:
@@ -44,8 +46,9 @@ def compile_facts(source: Source) -> Facts:
         rounds=thinned,
         is_thinned=thinned != rounds,
         curves=_curves(source),
-        affinity=source.affinity,
-        taken=source.taken,
+        affinity=source.affinity if len(source.clients) <= MATRIX_LIMIT else None,
+        gives=_others([list(column) for column in zip(*source.taken, strict=True)], rounds) if source.taken else None,
+        takes=_others(source.taken, rounds) if source.taken else None,
         cross=examined.cross if examined else None,
         why_not_crossed=_why_not(ended),
         receivers=receivers,
@@ -209,8 +212,15 @@ def _thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
     ]
 
 
+def _others(rows: Sequence[Sequence[float]], rounds: Sequence[RoundFacts]) -> list[float]:
+    """Add up what is off the diagonal, and share it out over the rounds."""
+    return [(sum(row) - row[client]) / max(1, len(rounds)) for client, row in enumerate(rows)]
+
+
 def _curves(source: Source) -> Curves:
     number = len(source.clients)
+    step = max(1, math.ceil(len(source.lines) * number / MOST_COURSES))
+    lines = [line for line in source.lines if (len(source.lines) - 1 - line["round"]) % step == 0]
 
     def row(values: Mapping[str, Any], pick: str | int) -> list[float | None]:
         found: list[float | None] = [None] * number
@@ -220,10 +230,11 @@ def _curves(source: Source) -> Curves:
         return found
 
     def rows(part: str, pick: str | int) -> Rows:
-        return [row(line.get(part, {}), pick) for line in source.lines]
+        return [row(line.get(part, {}), pick) for line in lines]
 
     knows = any("findings.ids" in upload for line in source.lines for upload in line["uploads"].values())
     return Curves(
+        rounds=[line["round"] + 1 for line in lines],
         test_updated=rows("after_update", "accuracy"),
         test_trained=rows("after_training", "accuracy"),
         # FedFomo asks for the losses of its reference, its own trained model, and then those it was sent.

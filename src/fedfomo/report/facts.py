@@ -75,6 +75,7 @@ class RoundFacts:
 class Curves:
     """Every client's course; rows are rounds."""
 
+    rounds: list[int]  # those that have rows
     test_updated: Rows  # the metric after the federated update
     test_trained: Rows  # and after the local training that follows
     validation_reference: Rows  # loss of the model that it had, as its judge told it
@@ -129,8 +130,9 @@ class Facts:
     rounds: list[RoundFacts]
     is_thinned: bool  # whether the judgements of some rounds were left out, for a page that is not too large
     curves: Curves
-    affinity: list[list[float]] | None  # at the end, receiver × giver
-    taken: list[list[float]] | None  # who has learnt from whom
+    affinity: list[list[float]] | None  # at the end, receiver × giver; None: not known, or too large for a page
+    gives: list[float] | None  # weight of each client's model with others, a round
+    takes: list[float] | None  # weight of others' models with each client, a round
     cross: list[list[float]] | None  # each final model (row) on each client's target (column)
     why_not_crossed: str
     receivers: list[int]  # the order in which they are drawn

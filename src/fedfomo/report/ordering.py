@@ -21,7 +21,9 @@ def order_by_likeness(matrix: Sequence[Sequence[float]]) -> list[int]:
 def order_rows(matrix: Sequence[Sequence[float]]) -> list[int]:
     """Order rows such that similar ones stand together."""
     values = _standardised(np.asarray(matrix, dtype=np.float64))
-    return _leaves(np.sqrt(((values[:, None, :] - values[None, :, :]) ** 2).sum(axis=2)))
+    squares = (values**2).sum(axis=1)
+    gaps = squares[:, None] + squares[None, :] - 2 * values @ values.T
+    return _leaves(np.sqrt(np.maximum(gaps, 0.0)))
 
 
 def _standardised(matrix: Matrix) -> Matrix:

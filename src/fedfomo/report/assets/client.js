@@ -55,7 +55,7 @@ function addFlow(parent) {
 }
 
 const course = (rows) => rows.map((row) => row[state.client]);
-const line = (name, y, shade, dash = "solid") => ({ type: "scatter", mode: "lines+markers", name, x: rounds, y, connectgaps: true, line: { color: shade, width: 2.2, dash }, marker: { size: 5 }, hovertemplate: `round %{x}: %{y:.4g}<extra>${name}</extra>` });
+const line = (name, y, shade, dash = "solid") => ({ type: "scatter", mode: "lines+markers", name, x: facts.curves.rounds, y, connectgaps: true, line: { color: shade, width: 2.2, dash }, marker: { size: 5 }, hovertemplate: `round %{x}: %{y:.4g}<extra>${name}</extra>` });
 
 function addCourse(parent) {
   addChart(parent, {
@@ -64,10 +64,10 @@ function addCourse(parent) {
     traces: () => [
       line("after update", course(facts.curves.test_updated).map(shown), colour("own")),
       line("after training", course(facts.curves.test_trained).map(shown), colour("fedavg"), "dot"),
-      ...(local && local.scores[state.client] ? [{ type: "scatter", mode: "lines", name: "Local, at the end", x: [rounds[0], rounds.at(-1)], y: [1, 1].map(() => shown(local.scores[state.client].value)), line: { color: colour("local"), dash: "dash" }, hoverinfo: "skip" }] : []),
+      ...(local && local.scores[state.client] ? [{ type: "scatter", mode: "lines", name: "Local, at the end", x: [facts.curves.rounds[0], facts.curves.rounds.at(-1)], y: [1, 1].map(() => shown(local.scores[state.client].value)), line: { color: colour("local"), dash: "dash" }, hoverinfo: "skip" }] : []),
     ],
     layout: () => ({ height: 290, xaxis: { title: { text: "round" } }, yaxis: { title: { text: `${facts.metric}${unit}` } }, printed: 0.5 }),
-    data: () => ({ columns: ["round", "client", "after update", "after training"], rows: rounds.map((round, k) => [round, names[state.client], course(facts.curves.test_updated)[k], course(facts.curves.test_trained)[k]]) }),
+    data: () => ({ columns: ["round", "client", "after update", "after training"], rows: facts.curves.rounds.map((round, k) => [round, names[state.client], course(facts.curves.test_updated)[k], course(facts.curves.test_trained)[k]]) }),
   });
 }
 
@@ -80,7 +80,7 @@ function addValidation(parent) {
       line("as trained last", course(facts.curves.validation_own), colour("fedavg"), "dot"),
     ],
     layout: () => ({ height: 290, xaxis: { title: { text: "round" } }, yaxis: { title: { text: "loss" }, rangemode: "tozero" }, printed: 0.5 }),
-    data: () => ({ columns: ["round", "client", "loss as mixed", "loss as trained"], rows: rounds.map((round, k) => [round, names[state.client], course(facts.curves.validation_reference)[k], course(facts.curves.validation_own)[k]]) }),
+    data: () => ({ columns: ["round", "client", "loss as mixed", "loss as trained"], rows: facts.curves.rounds.map((round, k) => [round, names[state.client], course(facts.curves.validation_reference)[k], course(facts.curves.validation_own)[k]]) }),
   });
 }
 

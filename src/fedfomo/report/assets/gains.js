@@ -4,7 +4,10 @@ function addGains() {
   const made = section("gains", "Does federating pay for me?", local
     ? `Each row is one client, the greatest gain on top. The bar runs from training alone to ${title(facts.method)}: blue to the right is gain, orange to the left is loss. Thin lines are 95 % intervals from the client's test examples; where they are wide, the test set is small.`
     : `Each row is one client. Thin lines are 95 % intervals from the client's test examples.`);
-  const order = gainOrder().filter((client) => own.scores[client]);
+  const ranked = gainOrder().filter((client) => own.scores[client]);
+  const ends = 100;
+  const order = ranked.length > 2 * ends ? [...ranked.slice(0, ends), ...ranked.slice(-ends)] : ranked;
+  if (order.length < ranked.length) made.append(el("p", { class: "note" }, `Of ${ranked.length} clients, the ${ends} that gained most and the ${ends} that gained least.`));
   const drawn = [local, fedavg, own].filter((method, k, all) => method && all.indexOf(method) === k);
   const place = new Map(order.map((client, row) => [client, row]));
   const chart = addChart(made, {

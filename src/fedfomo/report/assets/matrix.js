@@ -34,6 +34,10 @@ function limitOf(quantity) {
 }
 
 function addMatrix() {
+  if (judged.length && names.length > 1000) {
+    section("matrix", "Who helps whom?", `${names.length} clients are too many for a matrix; one client's story shows from whom it learns.`);
+    return;
+  }
   if (!judged.length) {
     section("matrix", "Who helps whom?", `${title(facts.method)} keeps no record of who values whom${facts.is_finished ? "" : " yet"}.`);
     return;
@@ -46,7 +50,8 @@ function addMatrix() {
   const counter = el("output", { id: "round-shown", for: "round" });
   const slider = el("input", { type: "range", id: "round", min: 0, max: judged.length - 1, step: 1, value: current.step, oninput: () => { stop(); go(Number(slider.value)); } });
   const play = el("button", { type: "button", id: "play", onclick: () => (current.timer ? stop() : start()) }, "▶ Play");
-  const choices = el("fieldset", { class: "segmented" }, el("legend", {}, "Quantity"), Object.entries(QUANTITIES).map(([quantity, [word]]) =>
+  const offered = Object.entries(QUANTITIES).filter(([quantity]) => quantity !== "affinity" || !facts.is_thinned || facts.affinity);
+  const choices = el("fieldset", { class: "segmented" }, el("legend", {}, "Quantity"), offered.map(([quantity, [word]]) =>
     el("label", {}, el("input", { type: "radio", name: "quantity", value: quantity, checked: quantity === current.quantity, onchange: () => { current.quantity = quantity; refresh(); } }), word)));
   const groups = [...new Set(facts.clients.flatMap((client) => [client.group, client.target]))].filter(known).sort((a, b) => a - b);
   const groupColour = (group) => GROUPS[group % GROUPS.length];
@@ -97,8 +102,7 @@ function addMatrix() {
       type: "heatmap", z: facts.receivers.map((r) => facts.givers.map((g) => (signed ? height(cells[r][g]) : cells[r][g]))), zmin: signed ? -1 : 0, zmax: 1,
       colorscale: signed ? diverging() : sequential(), xgap: names.length > 60 ? 0 : 1, ygap: names.length > 60 ? 0 : 1, hoverongaps: false,
       colorbar: { thickness: 10, len: 0.6, outlinewidth: 0, tickfont: { size: 11 }, ...(signed ? { tickvals: [-1, -0.5, 0, 0.5, 1], ticktext: [-1, -0.25, 0, 0.25, 1].map((part) => String(Number((part * limit()).toPrecision(2)))) } : { tickformat: ".0%" }) },
-      text: facts.receivers.map((r) => facts.givers.map((g) => (known(cells[r][g]) ? `${plain(names[r])} ← ${r === g ? "its own model" : plain(names[g])}: ${Number(cells[r][g].toPrecision(3))}` : ""))),
-      hovertemplate: "%{text}<extra></extra>",
+      ...(names.length > 200 ? { hoverinfo: "skip" } : { text: facts.receivers.map((r) => facts.givers.map((g) => (known(cells[r][g]) ? `${plain(names[r])} ← ${r === g ? "its own model" : plain(names[g])}: ${Number(cells[r][g].toPrecision(3))}` : ""))), hovertemplate: "%{text}<extra></extra>" }),
     };
   }
   /** Colours follow the square root, so that small help is seen beside great harm. */

@@ -1,10 +1,8 @@
 /** Who gives and who takes, and whose model would serve whom. */
 function addGiveAndTake() {
-  if (!facts.taken) return;
+  if (!facts.takes) return;
   const made = section("give", "Who gives, and who takes?", "To the right: clients whose models others use. To the top: clients that use others' models. Below the dotted line a client gives more than it takes. Both are mixing weights: 1 is one whole model a round. Colour is what federating brought it.");
-  const turns = Math.max(1, facts.rounds.length);
-  const gives = everyone.map((giver) => sum(everyone.filter((r) => r !== giver).map((r) => facts.taken[r][giver])) / turns);
-  const takes = everyone.map((receiver) => sum(everyone.filter((g) => g !== receiver).map((g) => facts.taken[receiver][g])) / turns);
+  const { gives, takes } = facts;
   const gains = everyone.map((client) => (own && own.gains[client] ? own.gains[client].value : null));
   const reach = Math.max(...gains.filter(known).map(Math.abs), 1e-9);
   const end = Math.max(...gives, ...takes) * 1.08;
