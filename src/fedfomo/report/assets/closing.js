@@ -2,9 +2,11 @@
 function addHealth() {
   const { fell_back, took_part, refused, reasons, dropped_out, notes } = facts.health;
   const made = section("health", "Was everything all right?", null);
+  const most = 10;
+  const told = notes.length > most ? [...notes.slice(0, most), `and ${notes.length - most} more notes, in the run's environment.json`] : notes;
   made.append(el("ul", {}, [
     ["kept their own model in some round, since nothing they were sent helped", fell_back], ["had uploads refused", refused], ["did not answer in some round", dropped_out],
-  ].map(([words, counts]) => el("li", {}, `${counts.filter((count) => count).length} of ${names.length} clients ${words}`)), notes.map((note) => el("li", {}, note))));
+  ].map(([words, counts]) => el("li", {}, `${counts.filter((count) => count).length} of ${names.length} clients ${words}`)), told.map((note) => el("li", {}, note))));
   const odd = everyone.filter((client) => fell_back[client] || refused[client] || dropped_out[client] || facts.clients[client].validation < 10);
   if (!odd.length) return;
   const why = reasons.some((reason) => reason);

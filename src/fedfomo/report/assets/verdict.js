@@ -10,6 +10,9 @@ function headline() {
     return `Federating pays: ${average}, and it ${most}`;
   }
   if (gain.high < 0) return `Federating does not pay here: ${average}`;
+  if (own.helped && own.harmed) return `It depends who you are: federating clearly helps ${own.helped} and harms ${own.harmed} of ${number}`;
+  if (own.helped) return `Federating clearly pays for ${own.helped} of ${number}, and clearly harms nobody: ${average}`;
+  if (own.harmed) return `Federating clearly harms ${own.harmed} of ${number}, and clearly helps nobody: ${average}`;
   return `Too close to call: ${average}, which may be chance`;
 }
 
@@ -24,14 +27,15 @@ function addVerdict() {
   const made = section("verdict", "Verdict", own && own.mean_gain
     ? "A client counts as helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure."
     : null);
-  const best = facts.methods.reduce((a, b) => (known(b.mean) && (!a || b.mean > a.mean) ? b : a), null);
+  const top = Math.max(...facts.methods.map((method) => method.mean).filter(known));
+  const best = facts.methods.filter((method) => method.mean === top);
   const tiles = el("dl", { class: "tiles" });
   if (own && own.mean_gain) {
     const gain = own.mean_gain;
     tiles.append(tile("Mean gain over Local", `${figure(gain.value, true)}${points}`,
       known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} ${figure(gain.low, true)} to ${figure(gain.high, true)}` : null));
   }
-  if (best) tiles.append(tile("Best method", title(best.method), `${figure(best.mean)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
+  if (best.length) tiles.append(tile("Best method", best.map((method) => title(method.method)).join(" and "), `${figure(top)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
   tiles.append(tile("Rounds", facts.is_finished ? String(facts.rounds_planned) : `${facts.rounds.length} of ${facts.rounds_planned}`, `${names.length} clients`));
   tiles.append(tile("Moved", bytes(moved), "models down and up, whole run"));
@@ -69,7 +73,7 @@ function methodTable(best) {
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
   });
   const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / unclear / harmed", "moved", "training work"], rows);
-  facts.methods.forEach((method, k) => method === best && made.tBodies[0].rows[k].classList.add("best"));
+  facts.methods.forEach((method, k) => best.includes(method) && made.tBodies[0].rows[k].classList.add("best"));
   return made;
 }
 
