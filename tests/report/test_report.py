@@ -231,6 +231,7 @@ def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Pa
     assert found.privacy.training > 0
     assert found.privacy.validation is None  # judged without noise: no guarantee
     assert found.clients[0].train_labels is None
+    assert '"judged": {}' in (run / "rounds.jsonl").read_text()  # exact losses stay with the client
     assert "--privacy.noise 1.0" in found.reproduce.command
 
 

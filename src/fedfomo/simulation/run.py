@@ -295,7 +295,7 @@ class _Run:
             "traffic": asdict(played.traffic),
             "refused": played.refused,
             "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
-            "judged": self._exchange.losses(),
+            "judged": self._exchange.losses() if self._losses_may_be_told else {},
             **privacy,
         }
         length = 0
@@ -306,6 +306,11 @@ class _Run:
         if self._listener:
             self._listener(json.loads(to_json(line)), seconds)
         return length
+
+    @property
+    def _losses_may_be_told(self) -> bool:
+        """Whether losses are noisy where records are private; exact ones stay with the client."""
+        return self._guard is None or self._problem.privacy.validation_noise is not None
 
     def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
         if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
