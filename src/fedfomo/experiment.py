@@ -31,8 +31,9 @@ from fedfomo.privacy.accounting import Spent
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome, to_json
-from fedfomo.simulation.run import DENSE_LIMIT, Listener, Plan, RunResult, Watcher, simulate
+from fedfomo.simulation.run import DENSE_LIMIT, Plan, RunResult, simulate
 from fedfomo.simulation.tensors import write_atomically
+from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
 
 Tell = Callable[[str], None]

@@ -27,7 +27,8 @@ from fedfomo.report.facts import Facts
 from fedfomo.report.page import write_report
 from fedfomo.report.sentences import helpers_of
 from fedfomo.simulation.client_side import Problem, contributes
-from fedfomo.simulation.run import Plan, RunResult, Watcher, simulate
+from fedfomo.simulation.run import Plan, RunResult, simulate
+from fedfomo.simulation.watching import Watcher
 from fedfomo.site_facts import Log, site_source
 from fedfomo.training import LocalTrainer, Sgd
 

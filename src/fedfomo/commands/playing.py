@@ -18,7 +18,7 @@ from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, 
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
 from fedfomo.simulation.hands import Seconds
-from fedfomo.simulation.run import Listener
+from fedfomo.simulation.watching import Listener
 from fedfomo.tracking import Tracker, figures_of, open_tracker
 
 MOST_WARNINGS = 5

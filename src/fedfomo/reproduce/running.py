@@ -19,8 +19,8 @@ from fedfomo.experiment import Prepared, RunRecord, Tell, go_on, start_run
 from fedfomo.model import Score
 from fedfomo.reproduce.cells import Cell
 from fedfomo.simulation.home import to_json
-from fedfomo.simulation.run import Watcher
 from fedfomo.simulation.tensors import write_atomically
+from fedfomo.simulation.watching import Watcher
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository

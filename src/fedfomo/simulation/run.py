@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -42,6 +42,7 @@ from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.ray_crew import RayWorkers
 from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.tensors import TensorFiles
+from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
 from fedfomo.threads import one_torch_thread
 
@@ -84,28 +85,6 @@ class Grouping:
         # Several orders a worker balance the load; several clients an order save files, if these stay small.
         fair = num_clients // (8 * max(1, self.workers))
         return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
-
-
-class Watcher(Protocol):
-    """Is told how a run goes on."""
-
-    def start(self, rounds_done: int) -> None:
-        """Called once, with the rounds that a checkpoint had already."""
-        ...
-
-    def client_done(self, round: int, client: ClientId) -> None:
-        """Called for every client's work; after the last round, for the last federated update."""
-        ...
-
-    def round_done(
-        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
-    ) -> None:
-        """Called after every round with the scores of the clients that took part, if they were scored."""
-        ...
-
-
-Listener = Callable[[dict[str, Any], Seconds], None]
-"""Is told each round's line of the log, as it would be read back, and where the round's time went."""
 
 
 @dataclass(frozen=True)
@@ -284,6 +263,8 @@ class _Run:
         if self._home is None and self._listener is None:
             return 0
         privacy: dict[str, Any] = {}
+        # Exact losses of private records stay with the client; noisy ones are paid for.
+        is_telling = self._guard is None or self._problem.privacy.validation_noise is not None
         if self._guard is not None:
             epsilons = {client: asdict(self._spent(client)) for client in cohort}
             privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
@@ -295,7 +276,7 @@ class _Run:
             "traffic": asdict(played.traffic),
             "refused": played.refused,
             "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
-            "judged": self._exchange.losses() if self._losses_may_be_told else {},
+            "judged": self._exchange.losses() if is_telling else {},
             **privacy,
         }
         length = 0
@@ -306,11 +287,6 @@ class _Run:
         if self._listener:
             self._listener(json.loads(to_json(line)), seconds)
         return length
-
-    @property
-    def _losses_may_be_told(self) -> bool:
-        """Whether losses are noisy where records are private; exact ones stay with the client."""
-        return self._guard is None or self._problem.privacy.validation_noise is not None
 
     def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
         if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
