@@ -27,6 +27,7 @@ Personalised federated learning: every client federates with the clients that he
   scenarios   list the ways to spread data over clients; with show, what every client would hold
   data        download a public data set
   latent      build the paper's latent distributions of a data set
+  deploy      set up, run and watch a federation of real sites
 
 Every command explains itself: fedfomo run --help
 """
@@ -41,6 +42,7 @@ COMMANDS = {
     "scenarios": "data",
     "data": "data",
     "latent": "data",
+    "deploy": "deploying",
 }
 """From a command to the module of `fedfomo.commands` with the function of that name."""
 

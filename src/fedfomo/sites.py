@@ -113,13 +113,13 @@ def federate(
     _check_names(sites)
     require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
     names = tuple(sites)
-    data = [_client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
+    data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
     with layers_draw_from(stream(seed, "initial model")):
         module = make_model()
     model = Model(module, loss, metric, works_channels_last(module, _some_inputs(data)))
     problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
     for name, own in zip(names, data, strict=True):
-        _check(name, own, problem)
+        check_data(name, own, model, problem.initial)
     plan = Plan(rounds, participation, rounds, (os.cpu_count() or 1) if workers is None else workers)
     algorithm = make_algorithm(method, options)
     result = simulate(problem, algorithm, plan, watcher=watcher)
@@ -138,7 +138,8 @@ def federate(
     )
 
 
-def _client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
+def client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
+    """Read a site's data; a target is divided once and for all, as seed and name say."""
     is_site = isinstance(site, tuple | list) and len(site) in (2, 3)  # pyright: ignore[reportUnnecessaryIsInstance]
     require(is_site, f"site '{name}': give (train, target) or (train, validation, test)")
     if any(isinstance(part, Tensor) for part in site):
@@ -163,7 +164,7 @@ def _check_names(sites: Mapping[str, Site]) -> None:
     require(not twins, "two sites differ in upper and lower case only: their files would overwrite each other")
 
 
-def _check(name: str, data: ClientData, problem: Problem) -> None:
+def check_data(name: str, data: ClientData, model: Model, initial: Tensor) -> None:
     """Refuse before anything is computed what would fail, or mislead, after an hour."""
     for part, examples in (("training", data.train), ("validation", data.validation), ("test", data.test)):
         if len(examples) == 0:
@@ -172,7 +173,7 @@ def _check(name: str, data: ClientData, problem: Problem) -> None:
             is_whole = not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
             require(is_whole, f"site '{name}': its {part} {what} hold values that are not finite")
         try:
-            problem.model.try_out(problem.initial, examples)
+            model.try_out(initial, examples)
         except InputError as error:
             raise InputError(f"site '{name}', {part} data: {error}") from error
 
