@@ -11,6 +11,9 @@ from torch import Tensor
 from fedfomo import wire
 from fedfomo.flower.parcels import Header
 
+ECHOED = ("federation", "attempt", "round", "kind", "slot")
+"""What an answer repeats of its order's header."""
+
 
 def read_message(schema: Any, flat: Mapping[str, Tensor], limit: float) -> Any:
     """Rebuild a message of the wanted names, shapes and types; refuse models whose norm is beyond the limit.

@@ -1,8 +1,11 @@
-"""The Flower ClientApp of a site: opens what the server sealed, does it, seals the answer."""
+"""The Flower ClientApp of a site: hands what the server sealed to whoever can open it, and returns the answer.
+
+Flower starts a process for every message. Importing torch and reading data each time would take longer than most
+rounds, so `fedfomo deploy site` keeps a worker with both; without one, the work is done here.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -11,10 +14,7 @@ from flwr.clientapp import ClientApp
 
 from fedfomo.flower.carriage import NONCE, PROOF, SITE, content_of, record_of
 from fedfomo.flower.sealing import Sealer
-from fedfomo.flower.settings import SiteFolder
-
-SITE_VARIABLE = "FEDFOMO_SITE"
-DATA_VARIABLE = "FEDFOMO_DATA"
+from fedfomo.flower.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 
 app = ClientApp()
 
@@ -22,32 +22,23 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Carry out an order."""
-    from fedfomo.flower.site_work import carry_out
+    order = content_of(message.content)
+    if WORKER_VARIABLE in os.environ:
+        from fedfomo.flower.errands import send
 
-    site, sealer = _site()
-    _log_to(site)
-    card = site.card()
-    data = os.environ.get(DATA_VARIABLE)
-    order = sealer.open(card.server_seal, content_of(message.content))
-    answer = carry_out(site, Path(data) if data else None, order)
-    return Message(record_of(sealer.seal(card.server_seal, answer)), reply_to=message)
+        answer = send(Path(os.environ[WORKER_VARIABLE]), order)
+    else:
+        from fedfomo.flower.site_worker import Worker
+
+        answer = Worker().carry_out(order)
+    return Message(record_of(answer), reply_to=message)
 
 
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
     """Tell the server, and prove, which site this is."""
-    site, sealer = _site()
-    nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
-    card = site.card()
-    proof = ConfigRecord({SITE: card.name, PROOF: sealer.seal(card.server_seal, nonce)})
-    return Message(RecordDict({PROOF: proof}), reply_to=message)
-
-
-def _site() -> tuple[SiteFolder, Sealer]:
     site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
-    return site, Sealer.read(site.seal)
-
-
-def _log_to(site: SiteFolder) -> None:
-    form = "%(asctime)s %(levelname)s %(message)s"
-    logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
+    card = site.card()
+    nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
+    proof = Sealer.read(site.seal).seal(card.server_seal, nonce)
+    return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)

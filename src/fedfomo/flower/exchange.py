@@ -82,5 +82,3 @@ class FlowerExchange:
             return None
         self._post.note_upload(slot, round, flat)
         return upload
-
-

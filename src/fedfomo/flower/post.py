@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedfomo.client import ClientId
 from fedfomo.flower.carriage import NONCE, PROOF, SITE, content_of, record_of
-from fedfomo.flower.checks import require_header
+from fedfomo.flower.checks import ECHOED, require_header
 from fedfomo.flower.delivery_log import DeliveryLog
 from fedfomo.flower.parcels import Parcel, digest_of
 from fedfomo.flower.sealing import Sealer, SealError
@@ -107,8 +107,7 @@ class Post:
             sealed = content_of(reply.content)
             self.bytes_received += len(sealed)
             answer = Parcel.read(self._sealer.open(site.seal, sealed))
-            names = ("federation", "attempt", "round", "kind", "slot")
-            require_header(answer.header, {name: order.header[name] for name in names})
+            require_header(answer.header, {name: order.header[name] for name in ECHOED})
         except (SealError, WireError) as error:
             self._note(site, str(error))
             return None

@@ -35,7 +35,7 @@ class Group:
     """A process with all that it starts."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - commands are made here, of paths and no shell
             command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_too
         )
 
@@ -66,7 +66,7 @@ def _die_too() -> None:
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def environment(home: Path, **more: str) -> dict[str, str]:
+def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     """Return the surroundings of Flower's processes: quiet, at home in one folder, with this Python's programs."""
     programs = str(Path(sys.executable).parent)
     path = os.pathsep.join([programs, os.environ.get("PATH", "")])
@@ -85,7 +85,7 @@ def program(name: str) -> str:
 def ask_flower(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """Run one of Flower's commands and return what it says, as JSON."""
     command = [program("flwr"), *arguments, "--format", "json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     try:
         answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:

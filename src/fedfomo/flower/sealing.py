@@ -6,12 +6,11 @@ Poly1305) is made with the sender's private and the receiver's public key, so a 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
-
-from fedfomo.simulation.tensors import write_atomically
 
 
 class SealError(ValueError):
@@ -54,7 +53,10 @@ def write_key(path: Path) -> str:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read."""
-    path.touch(mode=0o600)
-    write_atomically(path, content)
-    path.chmod(0o600)
+    """Write a file that only its owner may read, in one atomic and lasting step."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)

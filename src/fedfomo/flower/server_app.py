@@ -12,9 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfomo.errors import InputError
-from fedfomo.flower.settings import FederationFolder
-
-SERVER_VARIABLE = "FEDFOMO_SERVER"
+from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
 
 app = ServerApp()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedfomo.errors import InputError, require
 from fedfomo.flower.processes import Group, answers, ask_flower, environment, is_alive, program, wait_until
-from fedfomo.flower.settings import FederationFolder
+from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
 
 START = 60.0  # seconds that a SuperLink or a ServerApp has to start
 CONNECTION = "fedfomo"  # the name of the SuperLink in Flower's own configuration
@@ -52,7 +52,7 @@ class ServerProcess:
         self._config = folder.config()
         self._tell = tell
         self._home = folder.server / "flower"
-        self._environment = environment(self._home, FEDFOMO_SERVER=str(folder.path))
+        self._environment = environment(self._home, {SERVER_VARIABLE: str(folder.path)})
         self._log = (folder.server / "flower.log").open("ab")
         self._link: Group | None = None
         self._run = ""

@@ -194,9 +194,7 @@ class _ServerRun:
             }
         )
 
-    def _tell_status(
-        self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str], seconds: float
-    ) -> None:
+    def _tell_status(self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str], seconds: float) -> None:
         names = self._post.names()
         status = {
             "rounds_done": round + 1,

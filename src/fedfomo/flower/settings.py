@@ -14,6 +14,13 @@ from fedfomo.config import read_toml
 from fedfomo.errors import InputError, require
 from fedfomo.training import Sgd
 
+# How processes that Flower starts find out where they are.
+SERVER_VARIABLE = "FEDFOMO_SERVER"
+SITE_VARIABLE = "FEDFOMO_SITE"
+DATA_VARIABLE = "FEDFOMO_DATA"
+THREADS_VARIABLE = "FEDFOMO_THREADS"
+WORKER_VARIABLE = "FEDFOMO_WORKER"
+
 
 @dataclass(frozen=True)
 class FederationConfig:

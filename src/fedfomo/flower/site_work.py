@@ -18,7 +18,7 @@ from fedfomo.client import Client, Start
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
-from fedfomo.flower.checks import below, part_of, read_message, require_header
+from fedfomo.flower.checks import ECHOED, below, part_of, read_message, require_header
 from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
 from fedfomo.flower.parcels import Header, Parcel
 from fedfomo.flower.settings import SiteFolder
@@ -26,41 +26,109 @@ from fedfomo.flower.site_memory import SiteMemory
 from fedfomo.model import Model, Score
 from fedfomo.simulation.client_side import contributes
 from fedfomo.simulation.tensors import write_atomically
-from fedfomo.threads import one_torch_thread
 from fedfomo.training import Sgd
+from fedfomo.wire import Parameters, WireError
 
 log = logging.getLogger(__name__)
 
 
-def carry_out(site: SiteFolder, data: Path | None, content: bytes) -> bytes:
-    """Do what an order says and return the answer; what cannot be done is answered with a fault."""
-    header: Header = {}
-    try:
-        order = Parcel.read(content)
-        header = {name: order.header.get(name) for name in ("federation", "attempt", "round", "kind", "slot")}
-        require_header(order.header, {"federation": site.card().federation})
-        memory = SiteMemory(site.memory)
-        with memory.locked(), one_torch_thread():
-            fault = memory.fault_of(order.header["attempt"], order.header["round"])
-            require(fault is None, str(fault))
-            # The attempt is no part of the order: asked again after a crash, the answer is the same.
-            name = hashlib.sha256(repr(sorted({**order.header, "attempt": 0}.items())).encode())
-            name.update(_body(content))
-            answer = memory.answer_to(order.header["round"], name.hexdigest())
-            if answer is None:
-                answer = _play(site, data, order, memory, name.hexdigest())
-            return Parcel({**answer.header, **header}, answer.tensors).to_bytes(order.header["bits"])
-    except (wire.WireError, InputError) as error:
-        log.warning("the order cannot be carried out: %s", error)
-        return Parcel({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}).to_bytes()
-    except Exception as error:
-        # Whatever the site's own code raises is told in full here, and by its kind alone to others.
-        log.exception("the order failed")
-        return Parcel({**header, "fault": f"{type(error).__name__} at the site; its log has the rest"}, {}).to_bytes()
-
-
 class LostError(InputError):
     """The site does not know the common initial model, and has to be told."""
+
+
+class Desk:
+    """Where a site works: its files, and its data once they are read."""
+
+    def __init__(self, site: SiteFolder, data: Path | None) -> None:
+        self._site = site
+        self._folder = data
+        self._memory = SiteMemory(site.memory)
+        self._data: ClientData | None = None
+
+    def carry_out(self, content: bytes) -> bytes:
+        """Do what an order says and return the answer; what cannot be done is answered with a fault."""
+        header: Header = {}
+        try:
+            order = Parcel.read(content)
+            header = {name: order.header.get(name) for name in ECHOED}
+            require_header(order.header, {"federation": self._site.card().federation})
+            with self._memory.locked():
+                fault = self._memory.fault_of(order.header["attempt"], order.header["round"])
+                require(fault is None, str(fault))
+                name = _name(order.header, content)
+                answer = self._memory.answer_to(order.header["round"], name) or self._play(order, name)
+            return Parcel({**answer.header, **header}, answer.tensors).to_bytes(order.header["bits"])
+        except (WireError, InputError) as error:
+            log.warning("the order cannot be carried out: %s", error)
+            return Parcel({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}).to_bytes()
+        except Exception as error:
+            # Whatever the site's own code raises is told in full here, and by its kind alone to others.
+            log.exception("the order failed")
+            fault = f"{type(error).__name__} at the site; its log has the rest"
+            return Parcel({**header, "fault": fault}, {}).to_bytes()
+
+    def _play(self, order: Parcel, name: str) -> Parcel:
+        task = self._understand(order)
+        client, algorithm = task.client(), task.algorithm
+        personal = algorithm.personalise(client, task.download, task.memory)
+        after_update = task.model.score(personal.model, task.data.test)
+        header: Header = {"after_update": asdict(after_update), "after_training": None, "uploads": False}
+        self._keep_model(task, personal.model, after_update)
+        if order.header["kind"] == "finish":
+            return Parcel(header, {})
+        upload: wire.Flat = {}
+        remembered = personal.memory
+        if len(task.data.train) > 0:
+            trained = algorithm.train(client, task.download, personal.memory)
+            remembered = trained.memory
+            header["after_training"] = asdict(task.model.score(trained.model, task.data.test))
+            header["uploads"] = contributes(task.data)  # who cannot, keeps what it trained to itself
+            upload = wire.pack(trained.upload) if header["uploads"] else upload
+        answer = Parcel(header, below("upload", upload))
+        self._memory.keep(order.header["round"], wire.pack(remembered), name, answer)
+        return answer
+
+    def _understand(self, order: Parcel) -> _Task:
+        header = order.header
+        own = load_model(self._site.model, header["seed"], header["channels_last"])
+        if layout_digest(own.model) != header["layout"]:
+            raise InputError("this site's model.py builds another network than the server's: use the same file")
+        algorithm = make_algorithm(header["method"], header["options"])
+        model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else own.model
+        initial = self._initial(order, len(own.initial))
+        start = Start(initial, own.model.layout, header["num_clients"], header["rounds"])
+        messages = messages_of(algorithm)
+        download = read_message(messages.download, part_of(order.tensors, "download"), header["limit"])
+        fault = wire.fault_of(messages.download, download, len(initial), header["num_clients"])
+        if fault is not None:
+            raise WireError(f"the download is refused: {fault}")
+        before = self._memory.before(header["round"])
+        remembered = algorithm.start_client(start) if before is None else wire.unpack(messages.memory, before)
+        if self._data is None:
+            self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
+        return _Task(header, algorithm, start, model, self._data, download, remembered)
+
+    def _initial(self, order: Parcel, size: int) -> Tensor:
+        sent = part_of(order.tensors, "initial")
+        if sent:
+            self._memory.keep_initial(sent)
+        known = sent or self._memory.initial()
+        if known is None:
+            raise LostError("this site has no memory of the federation")
+        initial: Tensor = read_message(Parameters, {"": known["theta"]}, order.header["limit"])
+        fault = wire.fault_of(Parameters, initial, size, 1)
+        if fault is not None:
+            raise WireError(f"the initial model is refused: {fault}")
+        return initial
+
+    def _keep_model(self, task: _Task, theta: Tensor, score: Score) -> None:
+        """Put down the model that the site would use now, ready for `load_state_dict`."""
+        models = self._site.models
+        models.mkdir(mode=0o700, exist_ok=True)
+        state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
+        write_atomically(models / "personalised.safetensors", save(state))
+        facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": asdict(score)}
+        write_atomically(models / "personalised.json", json.dumps(facts, indent=1).encode())
 
 
 @dataclass(frozen=True)
@@ -82,70 +150,8 @@ class _Task:
         return Client(header["slot"], self.data, self.start, self.model, trainer, header["round"], header["seed"])
 
 
-def _play(site: SiteFolder, data: Path | None, order: Parcel, memory: SiteMemory, name: str) -> Parcel:
-    task = _understand(site, data, order, memory)
-    client, algorithm = task.client(), task.algorithm
-    personal = algorithm.personalise(client, task.download, task.memory)
-    after_update = task.model.score(personal.model, task.data.test)
-    header: Header = {"after_update": asdict(after_update), "after_training": None, "uploads": False}
-    _keep_model(site, task, personal.model, after_update)
-    if order.header["kind"] == "finish":
-        return Parcel(header, {})
-    if len(task.data.train) == 0:
-        answer, remembered = Parcel(header, {}), personal.memory
-    else:
-        trained = algorithm.train(client, task.download, personal.memory)
-        header["after_training"] = asdict(task.model.score(trained.model, task.data.test))
-        header["uploads"] = contributes(task.data)  # who cannot, keeps what it trained to itself
-        upload = wire.pack(trained.upload) if header["uploads"] else {}
-        answer, remembered = Parcel(header, below("upload", upload)), trained.memory
-    memory.keep(order.header["round"], wire.pack(remembered), name, answer)
-    return answer
-
-
-def _understand(site: SiteFolder, data: Path | None, order: Parcel, memory: SiteMemory) -> _Task:
-    header = order.header
-    own = load_model(site.model, header["seed"], header["channels_last"])
-    if layout_digest(own.model) != header["layout"]:
-        raise InputError("this site's model.py builds another network than the server's: use the same file")
-    algorithm = make_algorithm(header["method"], header["options"])
-    model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else own.model
-    initial = _initial(order, memory, len(own.initial), header["limit"])
-    start = Start(initial, own.model.layout, header["num_clients"], header["rounds"])
-    messages = messages_of(algorithm)
-    download = read_message(messages.download, part_of(order.tensors, "download"), header["limit"])
-    fault = wire.fault_of(messages.download, download, len(initial), header["num_clients"])
-    if fault is not None:
-        raise wire.WireError(f"the download is refused: {fault}")
-    before = memory.before(header["round"])
-    remembered = algorithm.start_client(start) if before is None else wire.unpack(messages.memory, before)
-    examples = load_own_data(site.data, data, site.card().name, header["seed"], own)
-    return _Task(header, algorithm, start, model, examples, download, remembered)
-
-
-def _initial(order: Parcel, memory: SiteMemory, size: int, limit: float) -> Tensor:
-    sent = part_of(order.tensors, "initial")
-    if sent:
-        memory.keep_initial(sent)
-    known = sent or memory.initial()
-    if known is None:
-        raise LostError("this site has no memory of the federation")
-    initial: Tensor = read_message(wire.Parameters, {"": known["theta"]}, limit)
-    fault = wire.fault_of(wire.Parameters, initial, size, 1)
-    if fault is not None:
-        raise wire.WireError(f"the initial model is refused: {fault}")
-    return initial
-
-
-def _keep_model(site: SiteFolder, task: _Task, theta: Tensor, score: Score) -> None:
-    """Put down the model that the site would use now, ready for `load_state_dict`."""
-    site.models.mkdir(mode=0o700, exist_ok=True)
-    state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
-    write_atomically(site.models / "personalised.safetensors", save(state))
-    facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": asdict(score)}
-    write_atomically(site.models / "personalised.json", json.dumps(facts, indent=1).encode())
-
-
-def _body(content: bytes) -> memoryview:
-    """Return the tensors of a parcel as they were sent."""
-    return memoryview(content)[4 + int.from_bytes(content[:4], "little") :]
+def _name(header: Header, content: bytes) -> str:
+    """Name an order by what it says, but not by its attempt: asked again after a crash, the answer is the same."""
+    name = hashlib.sha256(repr(sorted({**header, "attempt": 0}.items())).encode())
+    name.update(memoryview(content)[4 + int.from_bytes(content[:4], "little") :])
+    return name.hexdigest()

@@ -14,7 +14,7 @@ from fedfomo.flower.settings import FederationFolder
 def sentences(folder: FederationFolder) -> Iterator[str]:
     """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
     config, sites = folder.config(), folder.registry()
-    yield f"{config.method}, {config.rounds} rounds, {len(sites)} sites of at most {config.capacity}, {config.bits} bits"
+    yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.capacity} sites, {config.bits} bits"
     if folder.status.exists():
         yield from _progress(json.loads(folder.status.read_bytes()))
     else:
