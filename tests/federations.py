@@ -97,20 +97,24 @@ class Federation:
         return self.folder.registry()
 
     def simulated(self) -> dict[str, dict[str, Tensor]]:
-        """Return what the simulator makes of the same sites."""
-        config = self.folder.config()
-        own = load_model(self.folder.model, config.seed)
-        sites = sorted(self.all(), key=lambda site: site.slot)
-        data = [load_own_data(self.site(s.name).data, None, s.name, config.seed, own) for s in sites]
-        problem = Problem(own.model, own.initial, data, config.training, config.seed)
-        algorithm = make_algorithm(config.method, options_of(config.options))
-        result = simulate(problem, algorithm, Plan(config.rounds, config.participation))
-        network = problem.model_of(algorithm)
-        return {site.name: network.state_dict(result.models[place]) for place, site in enumerate(sites)}
+        return simulated(self.folder)
 
     def rounds(self) -> list[dict[str, Any]]:
         lines = (self.folder.server / "run" / "rounds.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+
+def simulated(folder: FederationFolder) -> dict[str, dict[str, Tensor]]:
+    """Return what the simulator makes of the same sites."""
+    config = folder.config()
+    own = load_model(folder.model, config.seed)
+    sites = sorted(folder.registry(), key=lambda site: site.slot)
+    data = [load_own_data(folder.sites / s.name / "data.py", None, s.name, config.seed, own) for s in sites]
+    problem = Problem(own.model, own.initial, data, config.training, config.seed)
+    algorithm = make_algorithm(config.method, options_of(config.options))
+    result = simulate(problem, algorithm, Plan(config.rounds, config.participation))
+    network = problem.model_of(algorithm)
+    return {site.name: network.state_dict(result.models[place]) for place, site in enumerate(sites)}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from federations import SITES, Federation, federation, kill, same
 
 pytestmark = pytest.mark.deployment

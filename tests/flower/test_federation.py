@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from federations import SITES, fedfomo, federation, same
-
+from federations import SITES, federation, fedfomo, same
 from fedfomo.flower.delivery_log import fault_in
 
 

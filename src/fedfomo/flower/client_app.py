@@ -30,7 +30,7 @@ def train(message: Message, context: Context) -> Message:
     else:
         from fedfomo.flower.site_worker import Worker
 
-        answer = Worker().carry_out(order)
+        answer = Worker.here().carry_out(order)
     return Message(record_of(answer), reply_to=message)
 
 

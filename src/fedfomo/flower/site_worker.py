@@ -15,17 +15,22 @@ from fedfomo.flower.site_work import Desk
 
 
 class Worker:
-    """Opens orders, does them, and seals the answers, for the site that the environment names."""
+    """Opens orders, does them, and seals the answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: SiteFolder, data: Path | None) -> None:
+        self._server = site.card().server_seal
+        self._sealer = Sealer.read(site.seal)
+        self._desk = Desk(site, data)
+
+    @classmethod
+    def here(cls) -> Worker:
+        """Return the worker of the site that the environment names."""
         site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
         data = os.environ.get(DATA_VARIABLE)
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         form = "%(asctime)s %(levelname)s %(message)s"
         logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
-        self._server = site.card().server_seal
-        self._sealer = Sealer.read(site.seal)
-        self._desk = Desk(site, Path(data) if data else None)
+        return cls(site, Path(data) if data else None)
 
     def carry_out(self, sealed: bytes) -> bytes:
         """Do what a sealed order says and return the sealed answer."""
@@ -33,4 +38,4 @@ class Worker:
 
 
 if __name__ == "__main__":
-    receive(Path(os.environ[WORKER_VARIABLE]), Worker().carry_out)
+    receive(Path(os.environ[WORKER_VARIABLE]), Worker.here().carry_out)
