@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -176,3 +178,40 @@ def _state(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return "X"
+
+
+class Tap:
+    """A listener on the wire: passes everything on to an address, and keeps it."""
+
+    def __init__(self, to: str) -> None:
+        self.heard = bytearray()
+        host, _, port = to.rpartition(":")
+        self._to = host, int(port)
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        self._door.close()
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = self._door.accept()
+                try:
+                    called = socket.create_connection(self._to)
+                except OSError:
+                    caller.close()
+                    continue
+                for one, other in ((caller, called), (called, caller)):
+                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while content := one.recv(65536):
+                self.heard += content
+                other.sendall(content)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
