@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +54,12 @@ class DeliveryLog:
             os.fsync(file.fileno())
         self.head = Head(number, previous)
         write_atomically(self._witness, json.dumps(vars(self.head)).encode())
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Read all lines, the oldest first."""
+        if self._path.exists():
+            with self._path.open() as file:
+                yield from map(json.loads, file)
 
 
 def fault_in(path: Path) -> str | None:

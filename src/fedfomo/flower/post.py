@@ -39,7 +39,13 @@ class Post:
         self._folder = folder
         self._sealer = Sealer.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
-        self._owners: dict[str, str] = {}  # who uploaded a model, by its hash
+        # Who uploaded a model, by its hash; what was uploaded before a restart is known from the log.
+        self._owners = {
+            found: record["from"]
+            for record in self.deliveries.records()
+            if record["event"] == "received"
+            for found in record["models"].values()
+        }
 
     def online(self) -> dict[ClientId, int]:
         """Return the nodes of the sites that are there now; the registry is read anew, since sites may join."""

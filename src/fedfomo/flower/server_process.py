@@ -12,6 +12,7 @@ from fedfomo.flower.processes import Group, answers, ask_flower, environment, is
 from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
 
 START = 60.0  # seconds that a SuperLink or a ServerApp has to start
+HOPELESS = 5  # deaths of a ServerApp in one round
 CONNECTION = "fedfomo"  # the name of the SuperLink in Flower's own configuration
 
 APP = {
@@ -57,6 +58,8 @@ class ServerProcess:
         self._link: Group | None = None
         self._run = ""
         self._registered: set[str] = set()
+        self._deaths = 0  # of the ServerApp, since a round was completed
+        self._status = b""
 
     def run(self) -> None:
         """Keep SuperLink and run going until the federation is finished."""
@@ -84,9 +87,19 @@ class ServerProcess:
         elif not self._app_is_alive() and not self._folder.result.exists():
             if self._folder.failure.exists():
                 raise InputError(self._folder.failure.read_text())
+            self._give_up_if_hopeless()
             self._tell("the ServerApp died: going on from the last complete round")
-            self._flower("stop", self._run)
+            # Sites need not bother with the orders of a dead run; if Flower has noticed already, so much the better.
+            ask_flower(["stop", self._run, CONNECTION], self._environment)
             self._start_run()
+
+    def _give_up_if_hopeless(self) -> None:
+        """Give up when the ServerApp dies again and again without completing a round."""
+        status = self._folder.status.read_bytes() if self._folder.status.exists() else b""
+        self._deaths = self._deaths + 1 if status == self._status else 1
+        self._status = status
+        log = self._folder.failure.with_suffix(".log")
+        require(self._deaths < HOPELESS, f"the ServerApp died {HOPELESS} times in one round; {log} may say why")
 
     def _start_link(self) -> None:
         host, port = self._config.listens_on
