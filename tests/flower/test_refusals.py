@@ -20,6 +20,8 @@ from fedfomo.flower.provisioning import add_site
 from fedfomo.flower.sealing import Sealer, SealError
 from fedfomo.flower.server_run import serve
 from fedfomo.flower.settings import FederationFolder, SiteFolder
+from fedfomo.model import Model
+from fedfomo.training import Sgd, Task
 from loopback import Loopback, equip, honest, make_federation, models_of, play
 
 DEAD = Error(5, "the node is gone")
@@ -170,19 +172,31 @@ class _PowerCutError(BaseException):
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
-def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(tmp_path: Path, cut: int) -> None:
+def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
+    tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = make_federation(tmp_path)
-    trained: list[int] = []
+    messages: list[int] = []
+    trained: list[tuple[int, int]] = []
+    really = Sgd.train
+
+    def train(self: Sgd, model: Model, task: Task) -> torch.Tensor:
+        trained.append((task.round, task.rng.initial_seed()))
+        return really(self, model, task)
 
     def change(site: str, number: int, order: bytes, answer: Any) -> Any:
-        trained.append(number)
-        if len(trained) == cut:
+        messages.append(number)
+        if len(messages) == cut:
             raise _PowerCutError
         return answer(order)
 
+    monkeypatch.setattr(Sgd, "train", train)
+
     with pytest.raises(_PowerCutError):
         play(folder, change)
-    assert same(play(folder, change), simulated(folder))
+    models = play(folder, change)
+    assert len(trained) == len(set(trained)) == 2 * 3  # asked again, nobody trains again
+    assert same(models, simulated(folder))
     assert (folder.server / "run" / "attempts").read_text() == "2"
     assert fault_in(folder.deliveries) is None
     affinity = json.loads(folder.result.read_bytes())["affinity"]

@@ -15,7 +15,7 @@ import tyro
 from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.config import TRAINING
 from fedfomo.errors import InputError, require, unknown
-from fedfomo.flower.settings import FederationConfig, FederationFolder, SiteFolder
+from fedfomo.flower.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.training import Sgd
 
 FOLDER = Path("federation")
@@ -124,6 +124,9 @@ def server(arguments: list[str]) -> None:
     from fedfomo.flower.server_process import ServerProcess
 
     folder = FederationFolder(config.folder)
+    host, port = folder.config().listens_on
+    if not is_loopback(host):
+        warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
     _stop_on_termination()
     ServerProcess(folder, warn).run()
     status([str(config.folder)])

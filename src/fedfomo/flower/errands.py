@@ -26,7 +26,7 @@ def send(socket: Path, order: bytes) -> bytes:
             if time.monotonic() > closes:
                 raise WorkerLostError("the site's worker does not start; its log says why") from None
             time.sleep(0.1)
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             raise WorkerLostError("the site's worker died over the order; memory may have run out") from None
 
 

@@ -23,6 +23,7 @@ from fedfomo.wire import Flat, WireError
 
 POLL = 0.2  # seconds between looks for answers
 INTRODUCTION = 60.0  # seconds that a stranger has to say who it is
+AGAIN = 300.0  # seconds before it is asked again
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Post:
         self._folder = folder
         self._sealer = Sealer.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
+        self._asked: dict[int, float] = {}  # when strangers may be asked again
         # Who uploaded a model, by its hash; what was uploaded before a restart is known from the log.
         self._owners = {
             found: record["from"]
@@ -52,7 +54,7 @@ class Post:
         sites = self._folder.registry()
         names = {site.key.strip(): site.name for site in sites}
         nodes = {node.node_id: names.get(node.public_key.decode(errors="replace").strip()) for node in self._nodes()}
-        strangers = [node for node, name in nodes.items() if name is None and node not in self._introduced]
+        strangers = [node for node, name in nodes.items() if name is None and self._is_new(node)]
         if strangers:
             self._meet(strangers, {site.name: site for site in sites})
         slots = {site.name: site.slot for site in sites}
@@ -128,6 +130,14 @@ class Post:
 
     def _nodes(self) -> list[Any]:
         return list(self._grid.get_nodes())
+
+    def _is_new(self, node: int) -> bool:
+        """Tell whether a node should be asked who it is: one that did not say is left alone for a while."""
+        now = time.monotonic()
+        is_due = node not in self._introduced and now >= self._asked.get(node, now)
+        if is_due:
+            self._asked[node] = now + AGAIN
+        return is_due
 
     def _meet(self, nodes: list[int], sites: Mapping[str, Site]) -> None:
         """Ask nodes whose keys are not known who they are; a seal over a fresh nonce proves it."""

@@ -66,8 +66,7 @@ class FederationConfig:
         for name, address in (("address", self.address), ("listen", self.listen)):
             host, port = host_and_port(address) if address else ("127.0.0.1", 1)
             require(bool(host) and 0 < port < 65536, f"{name} must be host:port, not '{address}'")
-            is_here = host in ("127.0.0.1", "localhost", "::1")
-            require(is_here or not self.plaintext, f"plaintext is for this machine alone, not for {host}")
+            require(is_loopback(host) or not self.plaintext, f"plaintext is for this machine alone, not for {host}")
 
     @property
     def listens_on(self) -> tuple[str, int]:
@@ -79,6 +78,11 @@ def host_and_port(address: str) -> tuple[str, int]:
     """Return the two parts of an address; port 0 if it has none."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port) if port.isdigit() else 0
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a host."""
+    return host in ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.flower.checks import ECHOED, below, part_of, read_message, require_header
 from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
-from fedfomo.flower.parcels import Header, Parcel
+from fedfomo.flower.parcels import Header, Parcel, digest_of
 from fedfomo.flower.settings import SiteFolder
 from fedfomo.flower.site_memory import SiteMemory
 from fedfomo.model import Model, Score
@@ -55,7 +55,7 @@ class Desk:
             with self._memory.locked():
                 fault = self._memory.fault_of(order.header["attempt"], order.header["round"])
                 require(fault is None, str(fault))
-                name = _name(order.header, content)
+                name = _name(order)
                 answer = self._memory.answer_to(order.header["round"], name) or self._play(order, name)
             return Parcel({**answer.header, **header}, answer.tensors).to_bytes(order.header["bits"])
         except (WireError, InputError) as error:
@@ -150,8 +150,11 @@ class _Task:
         return Client(header["slot"], self.data, self.start, self.model, trainer, header["round"], header["seed"])
 
 
-def _name(header: Header, content: bytes) -> str:
-    """Name an order by what it says, but not by its attempt: asked again after a crash, the answer is the same."""
-    name = hashlib.sha256(repr(sorted({**header, "attempt": 0}.items())).encode())
-    name.update(memoryview(content)[4 + int.from_bytes(content[:4], "little") :])
-    return name.hexdigest()
+def _name(order: Parcel) -> str:
+    """Name an order by what it asks: not by its attempt, nor by whether it brings the initial model.
+
+    Asked again after a crash, a site has then the answer ready.
+    """
+    tensors = {name: digest_of(tensor) for name, tensor in order.tensors.items() if name.startswith("download/")}
+    asked = sorted({**order.header, "attempt": 0}.items()), sorted(tensors.items())
+    return hashlib.sha256(repr(asked).encode()).hexdigest()
