@@ -7,6 +7,7 @@ since Flower leaves orphans otherwise. All are told to keep telemetry and update
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -14,8 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,6 +59,30 @@ class Group:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+
+
+@contextmanager
+def alone(folder: Path, variable: str) -> Generator[None]:
+    """Be the only supervisor of a folder, and end what one that was killed has left behind."""
+    with (folder / "supervisor.lock").open("w") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder} is running already: stop that first") from None
+        for pid in _marked(f"{variable}={folder}"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        yield
+
+
+def _marked(mark: str) -> list[int]:
+    """Return this user's processes that were started with an entry in their environment."""
+    found: list[int] = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            entries = (place / "environ").read_bytes().split(b"\0")
+            found += [int(place.name)] if mark.encode() in entries and int(place.name) != os.getpid() else []
+    return found
 
 
 def _die_too() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfomo.errors import InputError, require
-from fedfomo.flower.processes import Group, answers, ask_flower, environment, is_alive, program, wait_until
+from fedfomo.flower.processes import Group, alone, answers, ask_flower, environment, is_alive, program, wait_until
 from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
 
 START = 60.0  # seconds that a SuperLink or a ServerApp has to start
@@ -63,16 +63,17 @@ class ServerProcess:
 
     def run(self) -> None:
         """Keep SuperLink and run going until the federation is finished."""
-        self._folder.failure.unlink(missing_ok=True)
-        self._write_app()
-        try:
-            while not self._folder.result.exists():
-                self._go_on()
-                time.sleep(0.5)
-        finally:
-            if self._link is not None:
-                self._link.end()
-            self._log.close()
+        with alone(self._folder.path, SERVER_VARIABLE):
+            self._folder.failure.unlink(missing_ok=True)
+            self._write_app()
+            try:
+                while not self._folder.result.exists():
+                    self._go_on()
+                    time.sleep(0.5)
+            finally:
+                if self._link is not None:
+                    self._link.end()
+                self._log.close()
 
     def _go_on(self) -> None:
         """Restart whatever has died."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedfomo.flower.processes import Group, environment, free_port, program
+from fedfomo.flower.processes import Group, alone, environment, free_port, program
 from fedfomo.flower.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
 
 RESTART = 5.0  # seconds before a process is started again; the server has to notice first that a SuperNode was gone
@@ -29,6 +29,7 @@ class SiteProcess:
         """Keep both going until this process is told to stop."""
         # The names of sockets are short: the site's folder may be too deep for one.
         with (
+            alone(self._site.path, SITE_VARIABLE),
             tempfile.TemporaryDirectory(prefix="fedfomo-") as place,
             (self._site.path / "flower.log").open("ab") as log,
         ):
