@@ -144,6 +144,10 @@ def free_port() -> int:
 
 def is_alive(pid: int) -> bool:
     """Tell whether a process runs; one that has ended and not been buried does not."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    place = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        with suppress(OSError, IndexError):
+            return place.read_text().rpartition(")")[2].split()[0] != "Z"
+        return False
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return state.stdout.strip()[:1] not in ("", "Z")

@@ -41,7 +41,7 @@ class SiteProcess:
                     time.sleep(0.5)
                     for what in [what for what, group in running.items() if group.exit_code is not None]:
                         code = running[what].exit_code
-                        self._tell(f"the {what} ended with {code}: starting it again")
+                        self._tell(f"the {what} ended with {code}: starting it again; {log.name} says why")
                         running[what].end()
                         time.sleep(RESTART)
                         running[what] = Group(commands[what](), around, log)
