@@ -109,6 +109,17 @@ def test_the_commands_make_a_federation_and_tell_its_state(tmp_path: Path) -> No
     ]
 
 
+def test_a_network_of_ones_own_goes_to_all(tmp_path: Path) -> None:
+    folder, own = FederationFolder(tmp_path / "federation"), tmp_path / "own.py"
+    with pytest.raises(InputError, match="there is no file"):
+        provision(folder, ["leeds"], FederationConfig(capacity=2), own)
+    own.write_text("def make_model(): ...\n")
+    provision(folder, ["leeds"], FederationConfig(capacity=2), own)
+    add_site(folder, "turin")
+    places = (folder.path, folder.sites / "leeds", folder.sites / "turin")
+    assert all((place / "model.py").read_text() == own.read_text() for place in places)
+
+
 def test_what_a_practitioner_writes_is_short() -> None:
     templates = Path(__file__).parents[2] / "src" / "fedfomo" / "flower" / "templates"
     for name in ("model.py", "data.py"):

@@ -29,6 +29,8 @@ class InitConfig:
     """Names of the sites, with commas between."""
     folder: Path = FOLDER
     """Folder to make."""
+    model: Path | None = None
+    """Your model.py, for the server and all sites; by default a template."""
     settings: FederationConfig = field(default_factory=lambda: FederationConfig(training=Sgd(**TRAINING["digits"])))
 
 
@@ -103,7 +105,7 @@ def init(arguments: list[str]) -> None:
     settings = config.settings
     settings = replace(settings, capacity=max(settings.capacity or 2 * len(names), len(names)))
     folder = FederationFolder(config.folder)
-    provision(folder, names, settings)
+    provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
     console.print(f"hand over {config.folder / 'sites'}/NAME to each site, whose data.py reads its data")
     console.print(f"then: fedfomo deploy server {config.folder}, and at each site: fedfomo deploy site NAME")

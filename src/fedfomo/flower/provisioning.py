@@ -28,14 +28,17 @@ YEARS = 5
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def provision(folder: FederationFolder, names: Sequence[str], config: FederationConfig) -> None:
+def provision(
+    folder: FederationFolder, names: Sequence[str], config: FederationConfig, model: Path | None = None
+) -> None:
     """Make a federation's folder: authority, server, one folder a site, and templates of what is to be written."""
     require(not folder.path.exists(), f"{folder.path} exists: choose another folder, or `fedfomo deploy add-site`")
     require(len(names) > 0, "give at least one site")
+    require(model is None or model.is_file(), f"there is no file {model}")
     for private in (folder.path, folder.authority, folder.server, folder.sites):
         private.mkdir(parents=True, mode=0o700)
     folder.settings.write_text(write_toml(config))
-    shutil.copy(TEMPLATES / "model.py", folder.model)
+    shutil.copy(model or TEMPLATES / "model.py", folder.model)
     authority_key = ec.generate_private_key(ec.SECP384R1())
     authority = _certificate("fedfomo authority", authority_key, None, None)
     write_secret(folder.authority / "ca.key", _pem(authority_key))
