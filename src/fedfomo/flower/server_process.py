@@ -11,7 +11,7 @@ from fedfomo.errors import InputError, require
 from fedfomo.flower.processes import Group, alone, answers, ask_flower, environment, is_alive, program, wait_until
 from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
 
-START = 60.0  # seconds that a SuperLink or a ServerApp has to start
+START = 180.0  # seconds that a SuperLink or a ServerApp has to start
 HOPELESS = 5  # deaths of a ServerApp in one round
 CONNECTION = "fedfomo"  # the name of the SuperLink in Flower's own configuration
 
@@ -45,6 +45,10 @@ clientapp = "federation.client_app:app"
 Tell = Callable[[str], None]
 
 
+class FlowerCommandError(InputError):
+    """One of Flower's commands failed: because of what was asked, or because the SuperLink is dead."""
+
+
 class ServerProcess:
     """The processes of a federation's server."""
 
@@ -68,7 +72,11 @@ class ServerProcess:
             self._write_app()
             try:
                 while not self._folder.result.exists():
-                    self._go_on()
+                    try:
+                        self._go_on()
+                    except FlowerCommandError:
+                        if not self._link_is_dead():
+                            raise
                     time.sleep(0.5)
             finally:
                 if self._link is not None:
@@ -77,7 +85,7 @@ class ServerProcess:
 
     def _go_on(self) -> None:
         """Restart whatever has died."""
-        if self._link is None or self._link.exit_code is not None:
+        if self._link is None or self._link_is_dead():
             if self._link is not None:
                 self._tell(f"the SuperLink ended with {self._link.exit_code}: starting it again")
                 self._link.end()
@@ -143,15 +151,20 @@ class ServerProcess:
     def _start_run(self) -> None:
         self._folder.process.unlink(missing_ok=True)
         self._run = str(self._flower("run", str(self._app))["run-id"])
-        started = wait_until(self._folder.process.exists, START)
+        started = wait_until(lambda: self._folder.process.exists() or self._link_is_dead(), START)
         require(started, f"the ServerApp does not start; {self._log.name} says why")
 
     def _app_is_alive(self) -> bool:
-        return is_alive(int(self._folder.process.read_text()))
+        path = self._folder.process
+        return path.exists() and is_alive(int(path.read_text()))
+
+    def _link_is_dead(self) -> bool:
+        return self._link is not None and self._link.exit_code is not None
 
     def _flower(self, *arguments: str) -> dict[str, Any]:
         answer = ask_flower([*arguments, CONNECTION], self._environment)
-        require(bool(answer.get("success")), f"flwr {arguments[0]} failed: {answer.get('error-message')}")
+        if not answer.get("success"):
+            raise FlowerCommandError(f"flwr {arguments[0]} failed: {answer.get('error-message')}")
         return answer
 
     def _write_app(self) -> None:
