@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from federations import SITES, federation, fedfomo, same
 from fedfomo.flower.delivery_log import fault_in
 
@@ -20,3 +22,21 @@ def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None
         status = fedfomo("status", str(made.folder.path))
     assert "2 of 2 rounds are complete" in status
     assert "whole" in status
+
+
+@pytest.mark.deployment
+def test_a_site_joins_while_the_federation_runs(tmp_path: Path) -> None:
+    settings = ("--rounds", "8", "--minimum", "2", "--capacity", "3", "--epochs", "1")
+    with federation(tmp_path, *settings, sites=("leeds", "turin")) as made:
+        made.start_server()
+        made.start_sites("leeds", "turin")
+        made.wait_for(lambda: made.rounds_done() >= 1)
+        fedfomo("add-site", "lyon", "--folder", str(made.folder.path))
+        made.start_sites("lyon")
+        made.wait()
+        slot = {site.name: site.slot for site in made.all()}["lyon"]
+        answered = [slot in played["answered"] for played in made.rounds()]
+        assert not answered[0]
+        assert answered[-1], made.told()
+        assert answered == sorted(answered)  # once it is there, it stays
+        assert made.models().keys() == set(SITES)
