@@ -2,13 +2,16 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test test-deployment check bench format clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedfomo demo
 
 test: $(VENV)/ready
 	$(BIN)/pytest
+
+test-deployment: $(VENV)/ready
+	$(BIN)/pytest -m deployment
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check

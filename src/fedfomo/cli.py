@@ -31,6 +31,7 @@ Personalised federated learning: every client federates with the clients that he
   data        download a public data set
   latent      build the paper's latent distributions of a data set
   reproduce   compute the paper's tables and figures, with its numbers beside ours
+  deploy      set up, run and watch a federation of real sites
 
 Every command explains itself: fedfomo run --help
 """
@@ -49,6 +50,7 @@ COMMANDS = {
     "data": "data",
     "latent": "data",
     "reproduce": "reproducing",
+    "deploy": "deploying",
 }
 """From a command to the module of `fedfomo.commands` with the function of that name."""
 

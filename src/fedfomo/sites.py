@@ -126,7 +126,7 @@ def federate(
     model = Model(module, objective.loss, objective.metric, works_channels_last(module, _some_inputs(data)))
     problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
     for name, own in zip(names, data, strict=True):
-        _check(name, own, problem)
+        check_data(name, own, model, problem.initial)
     plan = Plan(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
     algorithm = make_algorithm(method, options)
     others = {name: make_algorithm(name) for name in beside if name not in (method, "local")}
@@ -181,7 +181,7 @@ def _check_names(sites: Mapping[str, Site]) -> None:
     require(not twins, "two sites differ in upper and lower case only: their files would overwrite each other")
 
 
-def _check(name: str, data: ClientData, problem: Problem) -> None:
+def check_data(name: str, data: ClientData, model: Model, initial: Tensor) -> None:
     """Refuse before anything is computed what would fail, or mislead, after an hour."""
     for part, examples in (("training", data.train), ("validation", data.validation), ("test", data.test)):
         if len(examples) == 0:
@@ -190,7 +190,7 @@ def _check(name: str, data: ClientData, problem: Problem) -> None:
             is_whole = not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
             require(is_whole, f"site '{name}': its {part} {what} hold values that are not finite")
         try:
-            problem.model.try_out(problem.initial, examples)
+            model.try_out(initial, examples)
         except InputError as error:
             raise InputError(f"site '{name}', {part} data: {error}") from error
 

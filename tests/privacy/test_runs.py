@@ -24,7 +24,7 @@ from fedfomo.privacy.sealed import Sealed
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.run import Plan, RunResult, simulate
-from fedfomo.sites import _client_data
+from fedfomo.sites import client_data
 from worlds import digest, points_problem, with_batch_norm
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
@@ -251,7 +251,7 @@ def test_records_are_out_of_reach_of_whoever_does_not_pay() -> None:
 def test_the_split_does_not_depend_on_what_is_in_the_records() -> None:
     def split(first: int) -> list[list[int]]:
         inputs = torch.arange(first, first + 30).float().view(30, 1)
-        data = _client_data("Leeds", ((inputs, torch.zeros(30)), (inputs, torch.zeros(30))), 0.5, 0)
+        data = client_data("Leeds", ((inputs, torch.zeros(30)), (inputs, torch.zeros(30))), 0.5, 0)
         return [(part.inputs.flatten() - first).long().tolist() for part in (data.validation, data.test)]
 
     assert split(0) == split(1000)

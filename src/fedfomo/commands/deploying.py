@@ -1,0 +1,162 @@
+"""The commands about real federations."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import tyro
+
+from fedfomo.commands.terminal import console, parse, warn
+from fedfomo.config import TRAINING
+from fedfomo.errors import InputError, require, unknown
+from fedfomo.flower.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
+from fedfomo.training import Sgd
+
+FOLDER = Path("federation")
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """Make a federation: certificates, keys, settings, and a folder to hand over to every site."""
+
+    sites: str
+    """Names of the sites, with commas between."""
+    folder: Path = FOLDER
+    """Folder to make."""
+    model: Path | None = None
+    """Your model.py, for the server and all sites; by default a template."""
+    settings: FederationConfig = field(default_factory=lambda: FederationConfig(training=Sgd(**TRAINING["digits"])))
+
+
+@dataclass(frozen=True)
+class AddSiteConfig:
+    """Add a site to a federation; it may be running."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The site's name."""
+    folder: Path = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Run the server of a federation until all rounds are played."""
+
+    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """Run a site until it is stopped."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The folder that the site was handed."""
+    data: Path | None = None
+    """Where the site's data are; passed on to its data.py."""
+    threads: int = 1
+    """Threads to compute with; results are the same to the bit only with the same number."""
+
+
+@dataclass(frozen=True)
+class StatusConfig:
+    """Say how far a federation is, who answers, and whether its delivery log is whole."""
+
+    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    """The federation's folder."""
+
+
+def deploy(arguments: list[str]) -> None:
+    """Set up, run and watch a federation of real sites."""
+    verbs: dict[str, Callable[[list[str]], None]] = {
+        "init": init,
+        "add-site": add_site,
+        "server": server,
+        "site": site,
+        "status": status,
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(f"usage: fedfomo deploy {'|'.join(verbs)} [--help]\n\n")
+        sys.stdout.writelines(f"  {name:<10}{verb.__doc__}\n" for name, verb in verbs.items())
+        return
+    name, *rest = arguments
+    if name not in verbs:
+        raise unknown("word after 'deploy':", name, verbs)
+    try:
+        verbs[name](rest)
+    except ModuleNotFoundError as error:
+        if error.name not in ("flwr", "nacl", "cryptography"):
+            raise
+        raise InputError("federations run on Flower: pip install 'fedfomo[flower]'") from None
+
+
+def init(arguments: list[str]) -> None:
+    """Make a federation."""
+    config = parse("deploy init", InitConfig, arguments)
+    from fedfomo.flower.provisioning import provision
+
+    names = [name.strip() for name in config.sites.split(",") if name.strip()]
+    settings = config.settings
+    settings = replace(settings, capacity=max(settings.capacity or 2 * len(names), len(names)))
+    folder = FederationFolder(config.folder)
+    provision(folder, names, settings, config.model)
+    console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
+    console.print(f"hand over {config.folder / 'sites'}/NAME to each site, whose data.py reads its data")
+    console.print(f"then: fedfomo deploy server {config.folder}, and at each site: fedfomo deploy site NAME")
+
+
+def add_site(arguments: list[str]) -> None:
+    """Add a site to a federation."""
+    config = parse("deploy add-site", AddSiteConfig, arguments)
+    from fedfomo.flower import provisioning
+
+    place = provisioning.add_site(FederationFolder(config.folder), config.name)
+    console.print(f"hand over {place.path}; a running server serves it from the next round", soft_wrap=True)
+
+
+def server(arguments: list[str]) -> None:
+    """Run the server of a federation."""
+    config = parse("deploy server", ServerConfig, arguments)
+    from fedfomo.flower.server_process import ServerProcess
+
+    folder = FederationFolder(config.folder)
+    host, port = folder.config().listens_on
+    if not is_loopback(host):
+        warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
+    _stop_on_termination()
+    ServerProcess(folder, warn).run()
+    status([str(config.folder)])
+
+
+def site(arguments: list[str]) -> None:
+    """Run a site."""
+    config = parse("deploy site", SiteConfig, arguments)
+    require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
+    from fedfomo.flower.site_process import SiteProcess
+
+    _stop_on_termination()
+    SiteProcess(SiteFolder(config.folder), config.data, config.threads, warn).run()
+
+
+def status(arguments: list[str]) -> None:
+    """Say how far a federation is."""
+    config = parse("deploy status", StatusConfig, arguments)
+    from fedfomo.flower.status import sentences
+
+    for sentence in sentences(FederationFolder(config.folder)):
+        console.print(sentence, soft_wrap=True, markup=False)
+
+
+def _stop_on_termination() -> None:
+    """End Flower's processes when this one is asked to end."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

@@ -1,0 +1,1 @@
+"""Real federations: the same methods, with Flower carrying the messages between organisations."""

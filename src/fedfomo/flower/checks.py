@@ -1,0 +1,45 @@
+"""What is demanded of every message, on arrival at the server and again at the site that is to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfomo import wire
+from fedfomo.flower.parcels import Header
+
+ECHOED = ("federation", "attempt", "round", "kind", "slot")
+"""What an answer repeats of its order's header."""
+
+
+def read_message(schema: Any, flat: Mapping[str, Tensor], limit: float) -> Any:
+    """Rebuild a message of the wanted names, shapes and types; refuse models whose norm is beyond the limit.
+
+    That numbers are finite, and models of the right size, is for `wire.fault_of` to say.
+    """
+    message = wire.unpack(schema, flat)
+    for name, tensor in flat.items():
+        if tensor.dtype == torch.float32 and float(torch.linalg.vector_norm(tensor.double())) > limit:
+            raise wire.WireError(f"'{name}' has a norm above {limit:.3g}")
+    return message
+
+
+def require_header(header: Header, wanted: Mapping[str, Any]) -> None:
+    """Refuse what belongs to another federation, attempt, round or site."""
+    for name, value in wanted.items():
+        if header.get(name) != value:
+            raise wire.WireError(f"its {name} is {header.get(name)!r}, not {value!r}")
+
+
+def part_of(flat: Mapping[str, Tensor], name: str) -> wire.Flat:
+    """Return the tensors below a name."""
+    start = name + "/"
+    return {key.removeprefix(start): tensor for key, tensor in flat.items() if key.startswith(start)}
+
+
+def below(name: str, flat: Mapping[str, Tensor]) -> wire.Flat:
+    """Put tensors below a name."""
+    return {f"{name}/{key}": tensor for key, tensor in flat.items()}

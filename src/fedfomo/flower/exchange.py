@@ -1,0 +1,84 @@
+"""Flower's exchange: downloads become sealed orders to sites, their answers become uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedfomo import wire
+from fedfomo.client import ClientId
+from fedfomo.federation import AnyAlgorithm, messages_of
+from fedfomo.flower.checks import below, part_of, read_message
+from fedfomo.flower.parcels import Header, Parcel
+from fedfomo.flower.post import Post
+from fedfomo.model import Score
+from fedfomo.wire import Flat
+
+
+class TooFewError(RuntimeError):
+    """Fewer sites answered a round than it takes."""
+
+
+class FlowerExchange:
+    """Lets sites play a round, and closes it at the deadline with whoever has answered."""
+
+    def __init__(
+        self, post: Post, algorithm: AnyAlgorithm, constants: Header, initial: Flat, deadline: float, minimum: int
+    ) -> None:
+        self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
+        self.greeted: set[ClientId] = set()  # sites that know the initial model
+        self.answered: list[ClientId] = []  # in the last call
+        self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
+        self.after_update: dict[ClientId, Score] = {}
+        self.after_training: dict[ClientId, Score] = {}
+        self._post = post
+        self._upload = messages_of(algorithm).upload
+        self._constants = constants  # of every order's header
+        self._initial = initial
+        self._deadline = deadline
+        self._minimum = minimum
+
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
+        """Let every site personalise and train; who cannot contribute keeps what it trained to itself."""
+        for slot, answer in self._ask("train", round, downloads):
+            upload = self._read(slot, round, answer)
+            if upload is not None:
+                yield slot, upload
+        if len(self.answered) < self._minimum:
+            raise TooFewError(f"{len(self.answered)} sites answered, {self._minimum} are needed")
+
+    def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> None:
+        """Let every site make the federated update and no more; the models stay there."""
+        for _ in self._ask("finish", round, downloads):
+            pass
+
+    def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Parcel]]:
+        self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
+        orders = ((slot, self._order(kind, round, slot, download)) for slot, download in downloads.items())
+        for slot, answer in self._post.ask(orders, self.nodes, self._deadline):
+            if answer.header.get("is_lost"):
+                self.greeted.discard(slot)
+                continue
+            self.greeted.add(slot)
+            self.answered.append(slot)
+            for scores, point in ((self.after_update, "after_update"), (self.after_training, "after_training")):
+                if answer.header.get(point):
+                    scores[slot] = Score(**answer.header[point])
+            yield slot, answer
+
+    def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Parcel:
+        header = {**self._constants, "kind": kind, "round": round, "slot": slot}
+        initial = {} if slot in self.greeted else below("initial", self._initial)
+        return Parcel(header, {**below("download", wire.pack(download)), **initial})
+
+    def _read(self, slot: ClientId, round: int, answer: Parcel) -> Any:
+        if not answer.header.get("uploads"):
+            return None
+        flat = part_of(answer.tensors, "upload")
+        try:
+            upload = read_message(self._upload, flat, self._constants["limit"])
+        except wire.WireError as error:
+            self.refused[slot] = str(error)
+            return None
+        self._post.note_upload(slot, round, flat)
+        return upload

@@ -1,0 +1,35 @@
+"""Flower's named arrays ↔ one flat vector: trainable coordinates first, running statistics behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from torch import Tensor
+
+STATISTICS = ("running_mean", "running_var")  # of BatchNorm: averaged with the rest, but no part of distances
+
+
+def flatten(record: ArrayRecord) -> tuple[Tensor, int]:
+    """Return all float32 arrays as one vector, and how many of its coordinates are trainable."""
+    names = _names(record)
+    pieces = [torch.from_numpy(record[name].numpy().ravel().copy()) for name in names]
+    sizes = [len(piece) for name, piece in zip(names, pieces, strict=True) if not name.endswith(STATISTICS)]
+    return (torch.cat(pieces) if pieces else torch.empty(0)), sum(sizes)
+
+
+def unflatten(theta: Tensor, like: ArrayRecord) -> ArrayRecord:
+    """Return a record like another with a vector's values; arrays of other types are the other's own."""
+    values: dict[str, Array] = dict(like.items())
+    begin = 0
+    for name in _names(like):
+        shape = like[name].numpy().shape
+        end = begin + int(np.prod(shape))
+        values[name] = Array(theta[begin:end].numpy().reshape(shape).copy())
+        begin = end
+    return ArrayRecord({name: values[name] for name in like})  # pyright: ignore[reportArgumentType]
+
+
+def _names(record: ArrayRecord) -> list[str]:
+    floats = [name for name, array in record.items() if array.dtype == "float32"]
+    return sorted(floats, key=lambda name: name.endswith(STATISTICS))  # stable: otherwise in the record's order

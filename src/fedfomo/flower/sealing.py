@@ -1,0 +1,62 @@
+"""Sealing: what is sent to a site can be opened there and nowhere else, and shows who sent it.
+
+Flower lets every authenticated node fetch any object whose hash it knows. A box of libsodium (X25519, XSalsa20,
+Poly1305) is made with the sender's private and the receiver's public key, so a stranger can neither read nor forge it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nacl.exceptions import CryptoError
+from nacl.public import Box, PrivateKey, PublicKey
+
+
+class SealError(ValueError):
+    """What arrived was not sealed by the one it is said to come from, or not for this receiver."""
+
+
+class Sealer:
+    """One end of all sealed correspondence: the server, or a site."""
+
+    def __init__(self, private_key: bytes) -> None:
+        self._private = PrivateKey(private_key)
+
+    @classmethod
+    def read(cls, path: Path) -> Sealer:
+        """Read a private key."""
+        return cls(bytes.fromhex(path.read_text()))
+
+    @property
+    def public_key(self) -> str:
+        """The key that others seal to."""
+        return bytes(self._private.public_key).hex()
+
+    def seal(self, to: str, content: bytes) -> bytes:
+        """Seal bytes to the owner of a public key."""
+        return bytes(Box(self._private, PublicKey(bytes.fromhex(to))).encrypt(content))
+
+    def open(self, sender: str, sealed: bytes) -> bytes:
+        """Open what the owner of a public key sealed to this end; refuse anything else."""
+        try:
+            return Box(self._private, PublicKey(bytes.fromhex(sender))).decrypt(sealed)
+        except (CryptoError, ValueError) as error:
+            raise SealError("it was not sealed by its sender for this receiver") from error
+
+
+def write_key(path: Path) -> str:
+    """Write a new private key that only its owner may read, and return its public key."""
+    private = PrivateKey.generate()
+    write_secret(path, bytes(private).hex().encode())
+    return bytes(private.public_key).hex()
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, in one atomic and lasting step."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)

@@ -1,0 +1,219 @@
+"""A federation's run on the server: rounds, checkpoints, and the last federated update.
+
+Flower keeps everything in memory; here a run between rounds is a checkpoint on disk and nothing else. Whatever dies,
+the next attempt goes on from the last complete round, and every upload is applied once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from fedfomo import wire
+from fedfomo.algorithms import make_algorithm
+from fedfomo.client import ClientId, Start
+from fedfomo.config import options_of
+from fedfomo.federation import (
+    Federation,
+    PlayedRound,
+    Traffic,
+    dispatch_all,
+    draw_cohort,
+    messages_of,
+    play_round,
+    traffic_of,
+)
+from fedfomo.flower.exchange import FlowerExchange, TooFewError
+from fedfomo.flower.own_code import layout_digest, load_model
+from fedfomo.flower.post import Post
+from fedfomo.flower.settings import FederationConfig, FederationFolder
+from fedfomo.simulation.checkpoint import Checkpoint
+from fedfomo.simulation.home import RunHome, to_json
+from fedfomo.simulation.relations import HasAffinity
+from fedfomo.simulation.tensors import write_atomically
+
+POLL = 0.5  # seconds between looks at who is on line
+
+log = logging.getLogger(__name__)
+
+
+def serve(grid: Grid, folder: FederationFolder) -> None:
+    """Play what is left of the federation's rounds."""
+    config = folder.config()
+    own = load_model(folder.model, config.seed)
+    (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
+    home = RunHome(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
+    try:
+        start = Start(own.initial, own.model.layout, config.capacity, config.rounds)
+        _ServerRun(grid, folder, config, start, layout_digest(own.model), home).play()
+    finally:
+        home.close()
+
+
+class _ServerRun:
+    """The constants of an attempt, and the step from one checkpoint to the next."""
+
+    def __init__(
+        self, grid: Grid, folder: FederationFolder, config: FederationConfig, start: Start, layout: str, home: RunHome
+    ) -> None:
+        self._folder = folder
+        self._config = config
+        self._start = start
+        self._home = home
+        self._algorithm = make_algorithm(config.method, options_of(config.options))
+        self._federation = Federation(self._algorithm, config.capacity, len(start.initial), config.seed)
+        self._post = Post(grid, folder)
+        constants = {
+            "federation": folder.identity(),
+            "attempt": self._next_attempt(),
+            "rounds": config.rounds,
+            "num_clients": config.capacity,
+            "method": config.method,
+            "options": options_of(config.options),
+            "seed": config.seed,
+            "training": asdict(config.training),
+            "layout": layout,
+            "channels_last": start.layout.channels_last,
+            "bits": config.bits,
+            "limit": config.norm_bound * max(1.0, float(start.initial.double().norm())),
+        }
+        initial = {"theta": start.initial}
+        self._exchange = FlowerExchange(
+            self._post, self._algorithm, constants, initial, config.deadline, config.minimum
+        )
+
+    def play(self) -> None:
+        """Play the rounds that a checkpoint leaves to play, and one more federated update at the end."""
+        checkpoint = self._home.checkpoints.newest(self._home.configuration) or self._first()
+        self._home.cut_log(checkpoint.log_bytes)
+        self._home.tensors.checksums.update(checkpoint.checksums)
+        self._await_everybody()
+        while checkpoint.rounds_done < self._config.rounds:
+            checkpoint = self._round(checkpoint)
+        self._finish(checkpoint)
+
+    def _first(self) -> Checkpoint:
+        files = self._home.tensors
+        references = files.save("start.safetensors", wire.pack(self._algorithm.start_server(self._start)))
+        nothing = asdict(Traffic())
+        return Checkpoint(self._home.configuration, 0, references, {}, {}, {}, nothing, 0, 0, files.checksums)
+
+    def _round(self, before: Checkpoint) -> Checkpoint:
+        round, began = before.rounds_done, time.monotonic()  # noqa: A001
+        played, cohort = self._play(round, self._state(before))
+        refused = {**played.refused, **self._exchange.refused}
+        after = Checkpoint(
+            configuration=before.configuration,
+            rounds_done=round + 1,
+            state=self._home.tensors.save(f"round-{round:05d}-server.safetensors", wire.pack(played.state)),
+            memories={},  # they stay at the sites
+            scores_after_training={**before.scores_after_training, **self._exchange.after_training},
+            refusals={**before.refusals, **{slot: before.refusals.get(slot, 0) + 1 for slot in refused}},
+            traffic=asdict(Traffic(**before.traffic) + played.traffic),
+            gradients=0,
+            log_bytes=self._log(round, cohort, refused),
+            checksums={},
+        ).with_checksums(self._home.tensors.checksums)
+        self._home.checkpoints.save(after)
+        self._home.tensors.delete_all_but(self._home.checkpoints.files_in_use())
+        self._tell_status(round, cohort, refused, time.monotonic() - began)
+        return after
+
+    def _play(self, round: int, state: Any) -> tuple[PlayedRound[Any], list[ClientId]]:
+        """Play a round until enough sites have answered it; who has done so once, answers the same again."""
+        while True:
+            self._exchange.nodes = self._at_least(self._config.minimum)
+            online = sorted(self._exchange.nodes)
+            drawn = draw_cohort(len(online), self._config.participation, self._config.seed, round)
+            cohort = [online[place] for place in drawn]
+            try:
+                return play_round(self._federation, state, round, cohort, self._exchange), cohort
+            except TooFewError as error:
+                log.warning("round %d is played again: %s", round, error)
+
+    def _finish(self, last: Checkpoint) -> None:
+        state, round = self._state(last), last.rounds_done  # noqa: A001
+        self._exchange.nodes = self._post.online()
+        downloads = dispatch_all(self._federation, state, round, sorted(self._exchange.nodes))
+        self._exchange.personalise(round, downloads)
+        traffic = Traffic(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
+        names = self._post.names()
+        result = {
+            "method": self._config.method,
+            "rounds": self._config.rounds,
+            "after_update": {names[slot]: asdict(score) for slot, score in self._exchange.after_update.items()},
+            "without_last_update": sorted(set(names.values()) - {names[slot] for slot in self._exchange.answered}),
+            "refusals": {names[slot]: number for slot, number in last.refusals.items()},
+            "traffic": asdict(traffic),
+            "sites": {name: slot for slot, name in names.items()},
+            "affinity": state.affinity.dense().tolist() if isinstance(state, HasAffinity) else None,
+        }
+        write_atomically(self._folder.result, to_json(result, indent=1).encode())
+        self._folder.result.chmod(0o600)
+
+    def _await_everybody(self) -> None:
+        closes = time.monotonic() + self._config.patience
+        while time.monotonic() < closes and len(self._post.online()) < len(self._folder.registry()):
+            time.sleep(POLL)
+
+    def _at_least(self, minimum: int) -> Mapping[ClientId, int]:
+        while len(nodes := self._post.online()) < minimum:
+            time.sleep(POLL)
+        return nodes
+
+    def _state(self, checkpoint: Checkpoint) -> Any:
+        return wire.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
+
+    def _next_attempt(self) -> int:
+        """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""
+        path = self._home.folder / "attempts"
+        attempt = 1 + (int(path.read_text()) if path.exists() else 0)
+        write_atomically(path, str(attempt).encode())
+        return attempt
+
+    def _log(self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str]) -> int:
+        exchange = self._exchange
+        return self._home.log(
+            {
+                "round": round,
+                "cohort": cohort,
+                "answered": sorted(exchange.answered),
+                "faults": dict(sorted(self._post.faults.items())),
+                "refused": dict(refused),
+                "after_update": {slot: asdict(score) for slot, score in sorted(exchange.after_update.items())},
+                "after_training": {slot: asdict(score) for slot, score in sorted(exchange.after_training.items())},
+                "bytes_sent": self._post.bytes_sent,
+                "bytes_received": self._post.bytes_received,
+            }
+        )
+
+    def _tell_status(self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str], seconds: float) -> None:
+        names = self._post.names()
+        status = {
+            "rounds_done": round + 1,
+            "rounds": self._config.rounds,
+            "asked": [names[slot] for slot in cohort],
+            "answered": [names[slot] for slot in sorted(self._exchange.answered)],
+            "faults": {names[slot]: fault for slot, fault in self._post.faults.items()},
+            "refused": {names[slot]: fault for slot, fault in refused.items()},
+            "bytes_sent": self._post.bytes_sent,
+            "bytes_received": self._post.bytes_received,
+            "seconds": seconds,
+            "time": time.time(),
+        }
+        write_atomically(self._folder.status, json.dumps(status, indent=1).encode())
+
+
+def _digest(config: FederationConfig, identity: str, model: Any) -> str:
+    """Hash whatever decides the result, so that a checkpoint is never continued under other conditions."""
+    settings = asdict(config)
+    for name in ("address", "minimum", "deadline", "patience", "plaintext"):
+        del settings[name]
+    return hashlib.sha256(repr((settings, identity, layout_digest(model))).encode()).hexdigest()

@@ -1,0 +1,48 @@
+"""How far a federation is, in sentences."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from fedfomo.flower.delivery_log import fault_in
+from fedfomo.flower.settings import FederationFolder
+
+
+def sentences(folder: FederationFolder) -> Iterator[str]:
+    """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
+    config, sites = folder.config(), folder.registry()
+    yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.capacity} sites, {config.bits} bits"
+    if folder.status.exists():
+        yield from _progress(json.loads(folder.status.read_bytes()))
+    else:
+        yield "no round is complete yet"
+    if folder.result.exists():
+        yield from _result(json.loads(folder.result.read_bytes()))
+    if folder.deliveries.exists():
+        fault = fault_in(folder.deliveries)
+        lines = len(folder.deliveries.read_text().splitlines())
+        yield f"delivery log: {lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
+
+
+def _progress(status: dict[str, Any]) -> Iterator[str]:
+    ago = time.time() - status["time"]
+    yield (
+        f"{status['rounds_done']} of {status['rounds']} rounds are complete, the last one {ago:.0f} s ago:"
+        f" {len(status['answered'])} of {len(status['asked'])} sites answered in {status['seconds']:.1f} s,"
+        f" {status['bytes_sent'] / 1e6:.2f} MB sent, {status['bytes_received'] / 1e6:.2f} MB received"
+    )
+    for what in ("faults", "refused"):
+        for site, reason in status[what].items():
+            yield f"{site}: {'upload refused: ' if what == 'refused' else ''}{reason}"
+
+
+def _result(result: dict[str, Any]) -> Iterator[str]:
+    yield "finished; every site's model is in its folder, models/personalised.safetensors"
+    for site, score in sorted(result["after_update"].items()):
+        if score["accuracy"] is not None:
+            yield f"{site}: {score['accuracy']:.3f} on {score['num_examples']} test examples"
+    for site in result["without_last_update"]:
+        yield f"{site}: was not there for the last update; it has the model of its last round"

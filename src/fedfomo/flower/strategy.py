@@ -1,0 +1,177 @@
+"""For an app that exists: Flower's FedAvg replaced by `FedFomoStrategy`, and `fedfomo_mod` around its training.
+
+The strategy keeps every node's model apart and sends each node a few of them; the mod judges these with a loss
+function of the app's, mixes them by first-order weights, lets the app train from the mixture, and tells the server
+what it found. The arithmetic is that of `fedfomo.algorithms.fedfomo`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from fedfomo import wire
+from fedfomo.algorithms.fedfomo import (
+    FedFomo,
+    Findings,
+    State,
+    Upload,
+    distances_from,
+    first_order_weights,
+    mix,
+    mixing_weights,
+)
+from fedfomo.errors import require
+from fedfomo.flower.records import flatten, unflatten
+from fedfomo.randomness import stream
+
+FINDINGS = "fedfomo.findings"
+CANDIDATES = "fedfomo.candidates"
+CANDIDATE = "fedfomo.candidate."
+REFERENCE, OWN = "fedfomo.reference", "fedfomo.own"
+
+LossFunction = Callable[[ArrayRecord, Context], float]
+"""From a model to its mean loss on this node's validation data."""
+
+log = logging.getLogger(__name__)
+
+
+class FedFomoStrategy(FedAvg):
+    """FedFomo where FedAvg was: the same arguments, and FedFomo's own."""
+
+    def __init__(
+        self, algorithm: FedFomo | None = None, *, max_nodes: int = 1000, seed: int = 0, **fedavg: Any
+    ) -> None:
+        super().__init__(**fedavg)
+        self.nodes: dict[int, int] = {}  # by node id, the slot by which others know it
+        self._algorithm = algorithm or FedFomo()
+        require(self._algorithm.num_averages == 0, "averages of models are not sent by this strategy")
+        self._seed = seed
+        self._state = State.start(max_nodes)
+        self._initial: ArrayRecord | None = None
+
+    @property
+    def models(self) -> dict[int, ArrayRecord]:
+        """Every node's model as last uploaded, by node id; there is no global one."""
+        return {node: self._model(slot) for node, slot in self.nodes.items() if slot in self._state.models}
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send every sampled node its own model and those that may help it."""
+        self._initial = self._initial or arrays
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        return [self._train_message(message.metadata.dst_node_id, server_round, config) for message in messages]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Keep the models apart, and learn from what nodes found out about each other."""
+        usable = [reply for reply in replies if self._is_usable(reply)]
+        good, _ = self._check_and_log_replies(usable, is_train=True)
+        uploads = {self.nodes[reply.metadata.src_node_id]: _upload(reply.content) for reply in good}
+        self._state = self._algorithm.collect(self._state, dict(sorted(uploads.items())))
+        if not good:
+            return None, None
+        return None, self.train_metrics_aggr_fn([reply.content for reply in good], self.weighted_by_key)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let every node evaluate its own model."""
+        messages = list(super().configure_evaluate(server_round, arrays, config, grid))
+        return [self._message(m.metadata.dst_node_id, MessageType.EVALUATE, config, {}) for m in messages]
+
+    def _train_message(self, node: int, server_round: int, config: ConfigRecord) -> Message:
+        slot = self._slot(node)
+        rng = stream(self._seed, "dispatch", server_round - 1, slot)
+        download = self._algorithm.dispatch(self._state, slot, rng)
+        ids: list[int] = download.ids.tolist()
+        records: dict[str, Any] = {f"{CANDIDATE}{place}": self._model(giver) for place, giver in enumerate(ids)}
+        records[CANDIDATES] = ConfigRecord({"ids": ids, "own": slot, "norm": self._algorithm.norm})
+        return self._message(node, MessageType.TRAIN, config, records)
+
+    def _message(self, node: int, kind: str, config: ConfigRecord, records: dict[str, Any]) -> Message:
+        own = self._model(self._slot(node))
+        content = RecordDict({self.arrayrecord_key: own, self.configrecord_key: config, **records})
+        return Message(content, node, kind)
+
+    def _model(self, slot: int) -> ArrayRecord:
+        if self._initial is None:
+            return ArrayRecord()
+        theta = self._state.models.get(slot)
+        return self._initial if theta is None else unflatten(theta, self._initial)
+
+    def _slot(self, node: int) -> int:
+        slot = self.nodes.setdefault(node, len(self.nodes))
+        size = self._state.affinity.size
+        require(slot < size, f"more than {size} nodes: give FedFomoStrategy a larger max_nodes")
+        return slot
+
+    def _is_usable(self, reply: Message) -> bool:
+        """Tell whether a reply may be looked at; one that may not is named, and the round goes on without it."""
+        if reply.has_error():
+            return True  # FedAvg logs it
+        size = len(flatten(self._initial)[0]) if self._initial else 0
+        try:
+            fault = wire.fault_of(Upload, _upload(reply.content), size, self._state.affinity.size)
+        except (KeyError, StopIteration, TypeError, ValueError) as error:
+            fault = f"it is no answer of fedfomo_mod ({type(error).__name__})"
+        if fault is not None:
+            log.warning("node %d: refused, %s", reply.metadata.src_node_id, fault)
+        return fault is None
+
+
+def fedfomo_mod(loss: LossFunction) -> Callable[[Message, Context, Callable[[Message, Context], Message]], Message]:
+    """Return the mod: judge, mix, let the app train, report; messages that carry no candidates pass untouched."""
+
+    def mod(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        if CANDIDATES not in message.content:
+            return call_next(message, context)
+        key = next(name for name in message.content.array_records if not name.startswith(CANDIDATE))
+        mixed, findings = _federated_update(message, context, key, loss)
+        for name in [name for name in message.content if name.startswith(CANDIDATE) or name == CANDIDATES]:
+            del message.content[name]
+        message.content[key] = mixed
+        reply = call_next(message, context)
+        if reply.has_content():
+            context.state[REFERENCE] = mixed
+            context.state[OWN] = next(iter(reply.content.array_records.values()))
+            reply.content[FINDINGS] = findings
+        return reply
+
+    return mod
+
+
+def _federated_update(
+    message: Message, context: Context, key: str, loss: LossFunction
+) -> tuple[ArrayRecord, ConfigRecord]:
+    """Move from the reference towards the candidates that lower the loss; see `FedFomo.personalise`."""
+    sent, told = message.content.array_records[key], message.content.config_records[CANDIDATES]
+    # A node that has lost its memory starts again from what the server has of it.
+    reference = context.state.array_records.get(REFERENCE, sent)
+    ids: list[int] = [int(told["own"]), *told["ids"]]  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
+    others = [message.content.array_records[f"{CANDIDATE}{place}"] for place in range(len(ids) - 1)]
+    candidates = [context.state.array_records.get(OWN, sent), *others]
+    theta, num_trainable = flatten(reference)
+    models = [flatten(record)[0] for record in candidates]
+    losses = torch.tensor([float(loss(record, context)) for record in candidates], dtype=torch.float64)
+    distances = distances_from(theta, models, num_trainable, str(told["norm"]))
+    weights = first_order_weights(float(loss(reference, context)), losses, distances)
+    shares = mixing_weights(weights)
+    mixed = unflatten(mix(theta, models, shares), reference)
+    findings = {"ids": ids, "increments": weights.tolist(), "shares": shares.tolist()}
+    return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]
+
+
+def _upload(content: RecordDict) -> Upload:
+    found: Any = content.config_records[FINDINGS]
+    theta, _ = flatten(next(iter(content.array_records.values())))
+    numbers = (torch.tensor(found[name], dtype=torch.float64) for name in ("increments", "shares"))
+    return Upload(theta, Findings(torch.tensor(found["ids"], dtype=torch.int64), *numbers))

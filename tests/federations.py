@@ -1,0 +1,217 @@
+"""Federations of real processes on this machine, which tests start, hurt and compare with the simulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.config import options_of
+from fedfomo.flower.own_code import load_model, load_own_data
+from fedfomo.flower.processes import free_port, wait_until
+from fedfomo.flower.settings import FederationFolder, SiteFolder
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.run import Plan, simulate
+
+SITES = ("leeds", "turin", "lyon")
+FINISH = 400.0  # seconds; a busy machine takes long
+
+
+class Federation:
+    """A federation in a folder, and those of its processes that run."""
+
+    def __init__(self, place: Path, *settings: str, sites: Sequence[str] = SITES) -> None:
+        self.folder = FederationFolder(place / "federation")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.output = place / "output"
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        flags = ["--folder", str(self.folder.path), "--address", self.address, "--seed", "3", *settings]
+        fedfomo("init", "--sites", ",".join(sites), *flags)
+
+    def site(self, name: str) -> SiteFolder:
+        return SiteFolder(self.folder.sites / name)
+
+    def start_server(self) -> None:
+        self._start("server", str(self.folder.path))
+
+    def start_sites(self, *names: str) -> None:
+        for name in names:
+            self._start(name, str(self.site(name).path))
+
+    def _start(self, name: str, folder: str) -> None:
+        verb = "server" if name == "server" else "site"
+        command = [sys.executable, "-m", "fedfomo", "deploy", verb, folder]
+        with self.output.open("ab") as output:
+            self._running[name] = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def wait(self) -> str:
+        """Wait until the server is done and return all that was printed."""
+        code = self._running["server"].wait(FINISH)
+        assert code == 0, self.told()
+        return self.told()
+
+    def told(self) -> str:
+        logs = [self.output, *self.folder.path.glob("*/flower.log"), *self.folder.path.glob("*/*/*.log")]
+        return "\n".join(path.read_text(errors="replace") for path in logs if path.exists())
+
+    def rounds_done(self) -> int:
+        return int(json.loads(self.folder.status.read_bytes())["rounds_done"]) if self.folder.status.exists() else 0
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        assert wait_until(what, FINISH), self.told()
+
+    def pid(self, name: str, program: str) -> int:
+        """Find one of the processes below one that was started here."""
+        found = [pid for pid in below(self._running[name].pid) if program in command_of(pid)]
+        assert len(found) == 1, (name, program, found)
+        return found[0]
+
+    def stop(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.terminate()
+        process.wait(60)
+
+    def close(self) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            process.wait(60)
+
+    def models(self) -> dict[str, dict[str, Tensor]]:
+        """Return the personalised models that lie at the sites."""
+        return {site.name: load_file(self.site(site.name).models / "personalised.safetensors") for site in self.all()}
+
+    def all(self) -> list[Any]:
+        return self.folder.registry()
+
+    def simulated(self) -> dict[str, dict[str, Tensor]]:
+        return simulated(self.folder)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        lines = (self.folder.server / "run" / "rounds.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def simulated(folder: FederationFolder) -> dict[str, dict[str, Tensor]]:
+    """Return what the simulator makes of the same sites."""
+    config = folder.config()
+    own = load_model(folder.model, config.seed)
+    sites = sorted(folder.registry(), key=lambda site: site.slot)
+    data = [load_own_data(folder.sites / s.name / "data.py", None, s.name, config.seed, own) for s in sites]
+    problem = Problem(own.model, own.initial, data, config.training, config.seed)
+    algorithm = make_algorithm(config.method, options_of(config.options))
+    result = simulate(problem, algorithm, Plan(config.rounds, config.participation))
+    network = problem.model_of(algorithm)
+    return {site.name: network.state_dict(result.models[place]) for place, site in enumerate(sites)}
+
+
+@contextmanager
+def federation(place: Path, *settings: str, sites: Sequence[str] = SITES) -> Iterator[Federation]:
+    made = Federation(place, *settings, sites=sites)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def fedfomo(*arguments: str) -> str:
+    command = [sys.executable, "-m", "fedfomo", "deploy", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def same(one: dict[str, dict[str, Tensor]], other: dict[str, dict[str, Tensor]]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[site].keys() == other[site].keys() and all(torch.equal(one[site][n], other[site][n]) for n in one[site])
+        for site in one
+    )
+
+
+def below(pid: int) -> list[int]:
+    """Return all processes that one has started, and those that these have."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        waiting = [child for parent in waiting for child in children.get(parent, [])]
+        found += waiting
+    return found
+
+
+def command_of(pid: int) -> str:
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return " ".join(Path(word).name for word in words[:4])
+    return ""
+
+
+def kill(pid: int) -> None:
+    """Kill a process and see it dead."""
+    os.kill(pid, signal.SIGKILL)
+    gone = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and _state(pid) not in ("Z", "X"):
+        assert time.monotonic() < gone
+        time.sleep(0.01)
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
+
+
+class Tap:
+    """A listener on the wire: passes everything on to an address, and keeps it."""
+
+    def __init__(self, to: str) -> None:
+        self.heard = bytearray()
+        host, _, port = to.rpartition(":")
+        self._to = host, int(port)
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        self._door.close()
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = self._door.accept()
+                try:
+                    called = socket.create_connection(self._to)
+                except OSError:
+                    caller.close()
+                    continue
+                for one, other in ((caller, called), (called, caller)):
+                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while content := one.recv(65536):
+                self.heard += content
+                other.sendall(content)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedfomo.flower import errands
+from fedfomo.flower.errands import WorkerLostError, send
+
+WORKER = """
+import os, sys
+from pathlib import Path
+from fedfomo.flower.errands import receive
+
+def carry_out(order):
+    if order == b"die":
+        os.kill(os.getpid(), 9)
+    return order[::-1]
+
+receive(Path(sys.argv[1]), carry_out)
+"""
+
+
+@pytest.fixture
+def worker() -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    with tempfile.TemporaryDirectory() as place:
+        socket = Path(place) / "worker"
+        process = subprocess.Popen([sys.executable, "-c", WORKER, str(socket)], env=dict(os.environ))
+        yield socket, process
+        process.kill()
+        process.wait()
+
+
+def test_orders_are_carried_out_one_after_the_other(worker: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    large = os.urandom(5_000_000)
+    assert send(worker[0], b"abc") == b"cba"
+    assert send(worker[0], large) == large[::-1]
+
+
+def test_a_worker_that_dies_over_an_order_is_reported(
+    worker: tuple[Path, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert send(worker[0], b"abc") == b"cba"
+    with pytest.raises(WorkerLostError, match="died over the order"):
+        send(worker[0], b"die")
+    assert worker[1].wait(30) == -9
+    monkeypatch.setattr(errands, "START", 0.3)
+    with pytest.raises(WorkerLostError, match="does not start"):
+        send(worker[0], b"abc")

@@ -1,0 +1,359 @@
+"""What is broken, forged, late or lost harms nobody else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Error
+
+from federations import same, simulated
+from fedfomo.flower.delivery_log import fault_in
+from fedfomo.flower.parcels import Parcel
+from fedfomo.flower.provisioning import add_site
+from fedfomo.flower.sealing import Sealer, SealError
+from fedfomo.flower.server_run import serve
+from fedfomo.flower.settings import FederationFolder, SiteFolder
+from fedfomo.model import Model
+from fedfomo.training import Sgd, Task
+from loopback import Loopback, equip, honest, make_federation, models_of, play
+
+DEAD = Error(5, "the node is gone")
+WEIGHTS = 600 * 2 + 600 + 3 * 600 + 3
+
+
+def _rounds(folder: FederationFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder.server / "run" / "rounds.jsonl").read_text().splitlines()]
+
+
+def _slot(folder: FederationFolder, name: str) -> int:
+    return next(site.slot for site in folder.registry() if site.name == name)
+
+
+def _forging(folder: FederationFolder, forge: Callable[[Parcel], Parcel | bytes]) -> Any:
+    """Let Lyon's answers be replaced, sealed with Lyon's own key."""
+    site = SiteFolder(folder.sites / "lyon")
+    sealer, server = Sealer.read(site.seal), site.card().server_seal
+
+    def change(name: str, number: int, order: bytes, answer: Callable[[bytes], bytes]) -> Any:
+        if name != "lyon":
+            return answer(order)
+        true = answer(order)
+        forged = forge(Parcel.read(Sealer.read(folder.server / "sealing.key").open(sealer.public_key, true)))
+        return sealer.seal(server, forged if isinstance(forged, bytes) else forged.to_bytes())
+
+    return change
+
+
+def _with(**tensors: Any) -> Callable[[Parcel], Parcel]:
+    return lambda parcel: Parcel(parcel.header, {**parcel.tensors, **tensors}) if parcel.tensors else parcel
+
+
+def _model(**changes: float) -> torch.Tensor:
+    model = torch.zeros(WEIGHTS)
+    for place, value in changes.items():
+        model[int(place.removeprefix("at_"))] = value
+    return model
+
+
+FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
+    "one NaN": (_with(**{"upload/model": _model(at_7=float("nan"))}), "not finite"),
+    "minus infinity on one bias": (_with(**{"upload/model": _model(at_1200=float("-inf"))}), "not finite|norm"),
+    "transposed": (_with(**{"upload/model": _model().view(1, -1)}), r"not parameters"),
+    "too short": (_with(**{"upload/model": _model()[:-1]}), "coordinates"),
+    "ten times too long": (_with(**{"upload/model": torch.zeros(10 * WEIGHTS)}), "coordinates"),
+    "float64": (_with(**{"upload/model": _model().double()}), "not parameters"),
+    "half": (_with(**{"upload/model": _model().half()}), "not parameters"),
+    "integers": (_with(**{"upload/model": _model().long()}), "not parameters"),
+    "a field too many": (_with(**{"upload/more": torch.zeros(3)}), "unexpected field"),
+    "a norm of a million": (_with(**{"upload/model": _model(at_0=1e6)}), "norm"),
+    "infinite weights": (_with(**{"upload/findings.increments": torch.full((3,), torch.inf).double()}), "not finite"),
+    "strangers judged": (_with(**{"upload/findings.ids": torch.tensor([0, 1, 99])}), "does not exist"),
+    "another round's": (lambda parcel: Parcel({**parcel.header, "round": 7}, parcel.tensors), "its round is 7"),
+    "another site's": (lambda parcel: Parcel({**parcel.header, "slot": 9}, parcel.tensors), "its slot is 9"),
+    "another federation's": (lambda parcel: Parcel({**parcel.header, "federation": "x"}, parcel.tensors), "federation"),
+    "no parcel": (lambda parcel: b"nonsense", "no parcel"),
+    "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no parcel"),
+}
+
+
+@pytest.fixture(scope="module")
+def without_lyon(tmp_path_factory: pytest.TempPathFactory) -> Callable[[FederationFolder], dict[str, Any]]:
+    """Return what becomes of the others when Lyon is never heard of; it depends on slots only."""
+    found: dict[tuple[int, ...], dict[str, Any]] = {}
+
+    def compute(folder: FederationFolder) -> dict[str, Any]:
+        slots = tuple(site.slot for site in folder.registry())
+        if slots not in found:
+            twin = make_federation(tmp_path_factory.mktemp("twin"))
+            twin.write_registry(
+                twin.identity(), [replace(site, slot=slot) for site, slot in zip(twin.registry(), slots, strict=True)]
+            )
+            models = play(twin, lambda site, _, order, answer: DEAD if site == "lyon" else answer(order))
+            found[slots] = {name: models[name] for name in ("leeds", "turin")}
+        return found[slots]
+
+    return compute
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_bad_upload_is_refused_and_changes_nothing(tmp_path: Path, forgery: str, without_lyon: Any) -> None:
+    forge, reason = FORGERIES[forgery]
+    folder = make_federation(tmp_path)
+    models = play(folder, _forging(folder, forge))
+    assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
+    slot = str(_slot(folder, "lyon"))
+    for played in _rounds(folder):
+        told = {**played["faults"], **played["refused"]}
+        assert list(told) == [slot]
+        assert re.search(reason, told[slot]), told
+
+
+def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    grid = Loopback(folder)
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        return grid_answer(order) if site == "lyon" else answer(order)
+
+    def grid_answer(order: bytes) -> bytes:
+        sealer = Sealer.read(SiteFolder(folder.sites / "turin").seal)
+        return sealer.seal(SiteFolder(folder.sites / "turin").card().server_seal, b"")
+
+    play(folder, change)
+    assert grid.orders == []
+    assert all("not sealed by its sender" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder))
+
+
+def test_a_dead_node_is_told_by_the_message_it_did_not_answer(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    play(folder, lambda site, _, order, answer: DEAD if site == "turin" else answer(order))
+    assert [list(played["faults"]) for played in _rounds(folder)] == [[str(_slot(folder, "turin"))]] * 2
+
+
+def test_an_answer_that_comes_late_is_never_used(tmp_path: Path, without_lyon: Any) -> None:
+    """Lyon is silent in round 0 and gives its old answer in every later one."""
+    kept: list[bytes] = []
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        if site != "lyon":
+            return answer(order)
+        kept.append(answer(order))
+        return None if len(kept) == 1 else kept[0]
+
+    folder = make_federation(tmp_path, deadline=0.5)
+    models = play(folder, change)
+    assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
+    first, second = ({**played["faults"]}[str(_slot(folder, "lyon"))] for played in _rounds(folder))
+    assert "no answer within" in first
+    assert "its round is 0, not 1" in second
+
+
+def test_a_round_that_too_few_answer_is_played_again(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, minimum=3, deadline=0.5)
+    played: list[str] = []
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        played.append(site)
+        return None if played.count("leeds") < 3 and site == "leeds" else answer(order)
+
+    assert same(play(folder, change), simulated(folder))
+    assert played.count("turin") == 3 + 1 + 1  # the first round thrice, the second, the last update
+
+
+class _PowerCutError(BaseException):
+    """Stands for SIGKILL: no handler runs."""
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
+    tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_federation(tmp_path)
+    messages: list[int] = []
+    trained: list[tuple[int, int]] = []
+    really = Sgd.train
+
+    def train(self: Sgd, model: Model, task: Task) -> torch.Tensor:
+        trained.append((task.round, task.rng.initial_seed()))
+        return really(self, model, task)
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        messages.append(number)
+        if len(messages) == cut:
+            raise _PowerCutError
+        return answer(order)
+
+    monkeypatch.setattr(Sgd, "train", train)
+
+    with pytest.raises(_PowerCutError):
+        play(folder, change)
+    models = play(folder, change)
+    assert len(trained) == len(set(trained)) == 2 * 3  # asked again, nobody trains again
+    assert same(models, simulated(folder))
+    assert (folder.server / "run" / "attempts").read_text() == "2"
+    assert fault_in(folder.deliveries) is None
+    affinity = json.loads(folder.result.read_bytes())["affinity"]
+    twin = make_federation(tmp_path / "twin")
+    twin.write_registry(
+        twin.identity(), [replace(s, slot=o.slot) for s, o in zip(twin.registry(), folder.registry(), strict=True)]
+    )
+    play(twin)
+    assert affinity == json.loads(twin.result.read_bytes())["affinity"]
+
+
+def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    grid = Loopback(folder)
+    serve(grid, folder)
+    site, order = grid.orders[3]  # of the second round
+    key, server = SiteFolder(folder.sites / site), Sealer.read(folder.server / "sealing.key")
+    before = _files_in(key)
+    answers = [grid.worker(site).carry_out(order) for _ in range(10)]
+    opened = {server.open(Sealer.read(key.seal).public_key, answer) for answer in answers}
+    assert len(opened) == 1
+    assert _files_in(key) == before
+
+
+def _files_in(site: SiteFolder) -> list[tuple[str, int]]:
+    return sorted((path.name, path.stat().st_mtime_ns) for path in site.memory.glob("*.parcel"))
+
+
+def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    first = Loopback(folder)
+    serve(first, folder)
+    folder.result.unlink()
+    second = Loopback(folder)
+    serve(second, folder)
+    site, order = first.orders[-1]
+    answer = second.worker(site).carry_out(order)
+    seal = Sealer.read(SiteFolder(folder.sites / site).seal).public_key
+    told = Parcel.read(Sealer.read(folder.server / "sealing.key").open(seal, answer))
+    assert told.header["fault"] == "attempt 1 of the server is over, 2 is under way"
+
+
+def test_a_site_that_lost_its_memory_is_greeted_again(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=4)
+    seen: list[str] = []
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        seen.append(site)
+        if site == "lyon" and seen.count("lyon") == 2:
+            for path in SiteFolder(folder.sites / "lyon").memory.glob("*.parcel"):
+                path.unlink()
+        return answer(order)
+
+    play(folder, change)
+    slot = _slot(folder, "lyon")
+    assert [slot in played["answered"] for played in _rounds(folder)] == [True, False, True, True]
+    assert "no memory" in _rounds(folder)[1]["faults"][str(slot)]
+
+
+def test_a_damaged_memory_is_not_used(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    serve(Loopback(folder), folder)
+    from fedfomo.flower.site_memory import SiteMemory
+
+    place = SiteFolder(folder.sites / "lyon").memory
+    memory = SiteMemory(place)
+    older, newest = memory.before(1), memory.before(2)
+    assert older is not None
+    assert newest is not None
+    file = place / "memory-00001.parcel"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    found = memory.before(2)
+    assert found is not None
+    assert all(torch.equal(found[name], older[name]) for name in older)
+
+
+def test_a_site_refuses_a_download_that_is_broken(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    grid = Loopback(folder)
+    serve(grid, folder)
+    name, sealed = grid.orders[-1]
+    server = Sealer.read(folder.server / "sealing.key")
+    site = SiteFolder(folder.sites / name)
+    key = Sealer.read(site.seal)
+    order = Parcel.read(key.open(server.public_key, sealed))
+    models = {n: torch.full_like(t, torch.nan) for n, t in order.tensors.items() if n.startswith("download/models")}
+    assert models
+    huge = {n: torch.full_like(t, 1e9) for n, t in models.items()}
+    short = {n: t[:-1] for n, t in order.tensors.items() if n in models}
+    for broken, reason in ((models, "not finite"), (huge, "norm"), (short, "coordinates")):
+        changed = Parcel(order.header, {**order.tensors, **broken})
+        answer = grid.worker(name).carry_out(server.seal(key.public_key, changed.to_bytes()))
+        assert reason in Parcel.read(server.open(key.public_key, answer)).header["fault"]
+
+
+def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    grid = Loopback(folder)
+    serve(grid, folder)
+    server = Sealer.read(folder.server / "sealing.key").public_key
+    names = [site.name for site in folder.registry()]
+    secrets = [text.encode() for site in folder.registry() for text in (site.name, site.seal, site.key)]
+    secrets += [str(grid.node_of(name)).encode() for name in names]
+    for receiver, sealed in grid.orders:
+        for name in names:
+            key = Sealer.read(SiteFolder(folder.sites / name).seal)
+            if name == receiver:
+                opened = key.open(server, sealed)
+                assert not any(secret in opened for secret in secrets)
+            else:
+                with pytest.raises(SealError):
+                    key.open(server, sealed)
+
+
+def test_a_late_joiner_is_served_from_the_next_round(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=3, capacity=4)
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        if number == 2:  # in the first round
+            add_site(folder, "porto")
+            equip(folder, "porto")
+        return answer(order)
+
+    models = play(folder, change)
+    slot = _slot(folder, "porto")
+    assert [slot in played["cohort"] for played in _rounds(folder)] == [False, True, True]
+    assert [slot in played["answered"] for played in _rounds(folder)] == [False, True, True]
+    assert "porto" in models
+
+
+def test_a_site_with_another_network_is_told_so(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    other = SiteFolder(folder.sites / "lyon")
+    other.model.write_text(other.model.read_text().replace("600", "601"))
+    play(folder)
+    assert all("another network" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder))
+
+
+def test_a_site_whose_own_code_fails_tells_its_kind_and_no_more(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    SiteFolder(folder.sites / "lyon").data.write_text("def load_data(folder, site):\n    raise KeyError('secret')\n")
+    play(folder)
+    told = [played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder)]
+    assert told == ["KeyError at the site; its log has the rest"] * 2
+
+
+def test_every_delivery_is_logged_with_the_owner_of_each_model(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=3)
+    grid = Loopback(folder, honest)
+    serve(grid, folder)
+    lines = [json.loads(line) for line in folder.deliveries.read_text().splitlines()]
+    sent = [line for line in lines if line["event"] == "sent"]
+    assert [line["to"] for line in sent] == [site for site, _ in grid.orders]
+    for line in sent:
+        models = [name for name in line["models"] if name.startswith("download/models")]
+        assert len(models) == (0 if line["round"] == 0 else 2)
+        assert {line["of"][name] for name in models} == ({"leeds", "turin", "lyon"} - {line["to"]} if models else set())
+    assert models_of(folder).keys() == {"leeds", "turin", "lyon"}
