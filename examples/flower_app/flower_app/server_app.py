@@ -15,4 +15,4 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedFomoStrategy(fraction_train=1.0)  # FedFomo; it was FedAvg(fraction_train=1.0)
     rounds = int(context.run_config["num-server-rounds"])
     strategy.start(grid, ArrayRecord(make_network().state_dict()), num_rounds=rounds)
-    print(f"{len(strategy.models)} personalised models")  # FedFomo  # noqa: T201
+    print(f"{len(strategy.models)} personalised models")  # FedFomo
