@@ -184,3 +184,18 @@ def test_refused_models_are_spoken_of() -> None:
     sites = {"a": (images(1, 20, 0), images(1, 20, 1)), "b": (images(1, 20, 2), images(1, 20, 3))}
     result = fedfomo.federate(Residual, sites, rounds=2, trainer=fedfomo.Sgd(learning_rate=1e30), workers=0)
     assert "a's model was refused in 2 rounds" in str(result)
+
+
+def test_sites_may_be_private() -> None:
+    rng = torch.Generator().manual_seed(0)
+
+    def some(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(number, 2, generator=rng)
+        return inputs, (inputs.sum(dim=1) > 0).long()
+
+    sites = {name: (some(40), some(60)) for name in ("leeds", "turin")}
+    privacy = fedfomo.Privacy(noise=2.0, delta=1e-3, validation_noise=10.0)
+    result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=2, privacy=privacy, workers=0, beside=())
+    assert result.spent is not None
+    assert all(0 < spent.training < 20 and 0 < spent.validation < 5 for spent in result.spent.values())
+    assert "privacy: training records: ε = " in str(result)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedfomo.privacy.config import Privacy
     from fedfomo.site_folders import read_sites
     from fedfomo.sites import Federated, federate
     from fedfomo.training import Sgd
 
-__all__ = ["Federated", "Sgd", "federate", "read_sites"]
+__all__ = ["Federated", "Privacy", "Sgd", "federate", "read_sites"]
 
 _HOMES = {
     "federate": "fedfomo.sites",
     "Federated": "fedfomo.sites",
+    "Privacy": "fedfomo.privacy.config",
     "read_sites": "fedfomo.site_folders",
     "Sgd": "fedfomo.training",
 }

@@ -179,7 +179,7 @@ def read_record(folder: Path) -> RunRecord:
         content[point] = {int(client): _score(score) for client, score in content[point].items()}
     content["traffic"] = Traffic(**content["traffic"])
     content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
-    if content["spent"] is not None:
+    if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
         content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
     return RunRecord(**content)
 

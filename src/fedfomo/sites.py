@@ -21,6 +21,9 @@ from fedfomo.examples import ClientData, Examples, as_examples
 from fedfomo.federation import Traffic
 from fedfomo.model import Loss, Metric, Model, Score, works_channels_last
 from fedfomo.objectives import objective_of
+from fedfomo.privacy.accounting import Spent
+from fedfomo.privacy.config import Privacy
+from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.facts import Facts
@@ -50,6 +53,7 @@ class Federated:
     traffic: Traffic
     notes: tuple[str, ...]
     facts: Facts  # what the report shows
+    spent: Mapping[str, Spent] | None = None  # ε of each site's records; None: nothing was private
 
     @property
     def gains(self) -> dict[str, float]:
@@ -103,6 +107,7 @@ def federate(
     metric: Metric | None = None,
     validation_fraction: float = 0.5,
     seed: int = 0,
+    privacy: Privacy | None = None,
     workers: int | None = None,
     beside: Sequence[str] = ("fedavg",),
     watcher: Watcher | None = None,
@@ -112,8 +117,8 @@ def federate(
     `make_model` builds the architecture (any `nn.Module`); `validation_fraction` is the share of a (train, target)
     site's target on which it judges models, the rest being its test. The loss is one of the words classification,
     regression and multilabel, each with a metric of its own, or a function that returns the batch's mean or one value
-    per example; the metric returns one value per example, higher being better. Methods named in `beside` are run as
-    well, for the report.
+    per example; the metric returns one value per example, higher being better. `privacy` makes training and, if it
+    says so, judgement differentially private. Methods named in `beside` are run as well, for the report.
     """
     require(isinstance(sites, Mapping) and len(sites) > 0, "give sites as {name: (train, target)}, at least one")  # pyright: ignore[reportUnnecessaryIsInstance]
     _check_names(sites)
@@ -124,7 +129,7 @@ def federate(
         module = make_model()
     objective = objective_of(loss, metric)
     model = Model(module, objective.loss, objective.metric, works_channels_last(module, _some_inputs(data)))
-    problem = Problem(model, model.read(), data, trainer or Sgd(), seed)
+    problem = Problem(model, model.read(), data, trainer or Sgd(), seed, privacy=privacy or Privacy())
     for name, own in zip(names, data, strict=True):
         check_data(name, own, model, problem.initial)
     plan = Plan(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
@@ -138,8 +143,12 @@ def federate(
     results = {name: simulate(problem, other, plan, watcher=watcher) for name, other in others.items()}
     results |= {"local": alone, method: result}
     notes = (*_shortages(names, data), *_refusals(names, result))
+    if result.spent is not None:
+        notes += tuple(f"privacy: {sentence}" for sentence in privacy_sentences(result.spent, problem.privacy))
     call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
     call |= {"participation": participation, "trainer": problem.trainer, "seed": seed}
+    if problem.privacy.is_on:
+        call["privacy"] = problem.privacy
     source = site_source(names, problem, method, algorithm, results, log, call, objective.name, notes)
     personal = problem.model_of(algorithm)
     return Federated(
@@ -152,6 +161,7 @@ def federate(
         traffic=result.traffic,
         notes=notes,
         facts=compile_facts(source),
+        spent=None if result.spent is None else {names[client]: spent for client, spent in result.spent.items()},
     )
 
 

@@ -11,12 +11,13 @@ from typing import Any
 from fedfomo.algorithms import make_algorithm
 from fedfomo.commands.terminal import console, fail, warn
 from fedfomo.config import CompareConfig, RunConfig, Setting, named, options_of, write_toml
-from fedfomo.display.privacy import epsilon_table, privacy_sentences
+from fedfomo.display.privacy import epsilon_table
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
+from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.watching import Listener
 from fedfomo.tracking import Tracker, figures_of, open_tracker
@@ -42,7 +43,7 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
     if record.spent is not None:
         privacy = config.setting.privacy
         console.print(epsilon_table(folder / "rounds.jsonl", privacy.delta))
-        for sentence in privacy_sentences(dict(record.spent), privacy):
+        for sentence in privacy_sentences(record.spent, privacy):
             console.print(sentence, soft_wrap=True)
     console.print(f"everything about this run is in {folder}; to see it: fedfomo report {folder}", soft_wrap=True)
 
@@ -71,6 +72,10 @@ def finish_comparison(folder: Path, config: CompareConfig) -> None:
             start_run(planned, place, prepared[planned.seed])
         records.append(_play(place, folder, planned, prepared[planned.seed]))
     _show_table(records)
+    for record in records:
+        if record.spent is not None:
+            statement, *_ = privacy_sentences(record.spent, config.setting.privacy)
+            console.print(f"{record.method}, seed {record.seed}: {statement}", soft_wrap=True)
     _show_findings(records)
     console.print(f"\nruns are kept in {folder}; who benefits from whom: fedfomo report {folder}", soft_wrap=True)
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedfomo.privacy.accounting import Spent
-from fedfomo.privacy.config import Privacy
-
 MOST_CLIENTS = 15  # shown; all are in the run's folder
 MOST_ROUNDS = 6
-
-NO_GUARANTEE = "no guarantee"
 
 
 def epsilon_table(log: Path, delta: float) -> Table:
@@ -45,26 +39,6 @@ def epsilon_table(log: Path, delta: float) -> Table:
     if len(clients) > MOST_CLIENTS:
         table.add_row("…", *("…" for _ in shown))
     return table
-
-
-def privacy_sentences(spent: dict[int, Spent], privacy: Privacy) -> list[str]:
-    """Say what is guaranteed to whose records, and what is not."""
-    training = max(one.training for one in spent.values())
-    validation = max(one.validation for one in spent.values())
-    headline = max(training, validation)
-    sentences = [
-        f"training records: {_guarantee(training)}; validation records: {_guarantee(validation)};"
-        f" every record: {_guarantee(headline)} (the client that spent most, δ = {privacy.delta:g})"
-    ]
-    if privacy.noise == 0:
-        sentences.append("gradients were clipped, and no noise was added: that protects nobody")
-    if privacy.mode == "research":
-        sentences.append("research mode: the noise follows from the seed, so whoever knows that has no noise to face")
-    return sentences
-
-
-def _guarantee(epsilon: float) -> str:
-    return f"ε = {epsilon:.2f}" if math.isfinite(epsilon) else NO_GUARANTEE
 
 
 def _figure(epsilon: float | None) -> str:
