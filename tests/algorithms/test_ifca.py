@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, Upload
-from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, favourite, train_best, training_losses
+from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, favourite, train_best
 from fedfomo.client import Client
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
@@ -29,7 +29,7 @@ def test_ties_are_broken_at_random() -> None:
 def test_training_picks_by_training_data_and_use_by_validation_data() -> None:
     # The client trains towards 8 and judges by −3. Of 6 and −4, it trains 6, to (6 + 8)/2 = 7, and uses −4.
     client, models = scalar_client(-3.0, 8.0), (point(6), point(-4))
-    assert training_losses(client, models).tolist() == [4.0, 144.0]
+    assert client.training_losses(models).tolist() == [4.0, 144.0]
     choice = train_best(client, models)
     assert (choice.cluster, choice.trained.model.item(), choice.trained.num_examples) == (0, 7.0, 1)
     assert favourite(client, models).item() == -4.0

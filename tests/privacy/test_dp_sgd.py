@@ -11,7 +11,7 @@ from fedfomo.examples import Examples
 from fedfomo.privacy.accounting import Look
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import SeededNoise, SystemNoise
-from fedfomo.privacy.sealed import Meter, Sealed
+from fedfomo.privacy.sealed import BudgetError, Meter, Sealed
 from fedfomo.randomness import stream
 from fedfomo.training import Pull, Sgd, Task
 from worlds import HALFWAY, initialised, perceptron, points, scalar_model, targets
@@ -123,6 +123,20 @@ def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:
     again = next(trainer.batches(whole, 1, stream(0, "sampling")))  # drawn anew from the same state: the same sample
     trainer.gradient(scalar_model(), again)
     assert whole.meter.bill == {Look("training", 2.0, 0.5): 1, Look("training", 2.0 / 3**0.5, 0.5): 1}
+
+
+def test_what_was_cleared_pays_for_nothing_else() -> None:
+    training, judging = Look("training", 1.0, 0.5), Look("validation", 1.0, 1.0)
+    meter = Meter(Ones(), {}, lambda bill: sum(bill.values()) <= 3)
+    meter.clear(training, 2)
+    meter.pay(judging)
+    with pytest.raises(BudgetError):  # the two that were cleared are spoken for
+        meter.pay(judging)
+    meter.pay(training)
+    meter.pay(training)
+    with pytest.raises(BudgetError):
+        meter.pay(training)
+    assert meter.bill == {judging: 1, training: 2}
 
 
 def test_a_sample_is_not_cut_up() -> None:

@@ -29,11 +29,6 @@ def best_model(losses: Tensor, rng: torch.Generator) -> int:
     return int(best[torch.randint(len(best), (), generator=rng)])
 
 
-def training_losses(client: Client, models: Sequence[Tensor]) -> Tensor:
-    """Return F_i(θ_j): each model's mean loss on the client's training data; NaN for each if there are none."""
-    return client.training_losses(models)
-
-
 @dataclass(frozen=True)
 class State:
     """The clusters' models."""
@@ -62,13 +57,13 @@ class Choice:
 def favourite(client: Client, models: Sequence[Tensor]) -> Tensor:
     """Return the model that is best on the client's validation data, or on its training data if it has no others."""
     has_validation = len(client.data.validation) > 0
-    losses = client.validation_losses(models) if has_validation else training_losses(client, models)
+    losses = client.validation_losses(models) if has_validation else client.training_losses(models)
     return models[best_model(losses, client.random("favourite"))]
 
 
 def train_best(client: Client, models: Sequence[Tensor]) -> Choice:
     """Train the model that fits the client's training data best."""
-    cluster = best_model(training_losses(client, models), client.random("cluster"))
+    cluster = best_model(client.training_losses(models), client.random("cluster"))
     return Choice(cluster, Upload(client.train(models[cluster]), len(client.data.train)))
 
 

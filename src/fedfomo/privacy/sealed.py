@@ -34,19 +34,19 @@ class Meter:
     affords: Callable[[Bill], bool]  # whether a bill stays within the client's budget
     attempts: int = 1  # how often this round has to be paid
     bill: dict[Look, int] = field(default_factory=dict[Look, int])  # of this round, once
-    _cleared: int = 0  # looks that were found to be within the budget beforehand
+    _cleared: dict[Look, int] = field(default_factory=dict[Look, int])  # found affordable, and not yet taken
     _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
 
     def clear(self, look: Look, times: int) -> None:
         """Make sure that so many looks can be paid, before the first of them is taken."""
-        self._afford(added(self.bill, {look: times}))
-        self._cleared = times
+        self._cleared[look] = times
+        self._afford(self.bill)
 
     def pay(self, look: Look, times: int = 1) -> None:
         """Put looks on the bill before they are taken."""
         bill = added(self.bill, {look: times})
-        if times <= self._cleared:
-            self._cleared -= times
+        if times <= self._cleared.get(look, 0):
+            self._cleared[look] -= times
         else:
             self._afford(bill)
         self.bill = bill
@@ -68,7 +68,8 @@ class Meter:
         self.bill = {kind: times for kind, times in bill.items() if times}
 
     def _afford(self, bill: Bill) -> None:
-        if not self.affords(added(self.before, bill, self.attempts)):
+        """Refuse a bill that, with all that was cleared, exceeds the budget."""
+        if not self.affords(added(self.before, added(bill, self._cleared), self.attempts)):
             raise BudgetError
 
 

@@ -180,10 +180,10 @@ class _Run:
         self._hand_over(before)
         is_scored = (round + 1) % plan.evaluate_every == 0
         self._exchange.scored = [client for client in cohort if is_scored or self._last_round[client] == round]
-        spent = replace(self._exchange.seconds)
+        earlier = replace(self._exchange.seconds)
         played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
         after_update, after_training = self._exchange.scores()
-        seconds = self._exchange.seconds.since(spent)
+        seconds = self._exchange.seconds.since(earlier)
         log_bytes = self._log(round, cohort, played, after_update, after_training, seconds)
         after = Checkpoint(
             models=self._exchange.models if self._guard else {},
