@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-deployment check bench format clean
+.PHONY: demo test test-deployment torture check bench format clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedfomo demo
@@ -12,6 +12,10 @@ test: $(VENV)/ready
 
 test-deployment: $(VENV)/ready
 	$(BIN)/pytest -m deployment
+
+torture: $(VENV)/ready
+	$(BIN)/pytest tests/torture --torture --numprocesses 2
+	$(BIN)/python tests/scorecard.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check
