@@ -89,7 +89,7 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
                 return f"'{name}' is {_describe(tensor)}, not {kind.name}"
             if kind.is_model and tensor.numel() != model_size:
                 return f"'{name}' has {tensor.numel()} coordinates, the model has {model_size}"
-            if kind.names_clients and not bool(((tensor >= 0) & (tensor < num_clients)).all()):
+            if kind.names_clients and not _is_between(tensor, 0, num_clients - 1):
                 return f"'{name}' names a client that does not exist"
             if kind.is_column:
                 owner = name.rpartition(".")[0]
@@ -250,6 +250,11 @@ def _is_finite(tensor: Tensor) -> bool:
     # One pass without the temporaries of torch.isfinite, which leave holes in memory, one for every model kept.
     extremes = torch.aminmax(tensor) if tensor.numel() else ()
     return all(math.isfinite(extreme) for extreme in extremes)
+
+
+def _is_between(tensor: Tensor, lowest: int, highest: int) -> bool:
+    extremes = torch.aminmax(tensor) if tensor.numel() else ()
+    return all(lowest <= extreme <= highest for extreme in extremes)
 
 
 def _describe(tensor: Tensor) -> str:

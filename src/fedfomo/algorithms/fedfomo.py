@@ -77,10 +77,10 @@ def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: i
     order = {"l2": 2, "l1": 1}[norm]
     distances: list[float] = []
     for model in models:
-        # One broken coordinate breaks the norm, so only buffers need a look of their own.
         distance = float(torch.linalg.vector_norm(difference.copy_(model[:num_trainable]).sub_(start), ord=order))
-        is_whole = math.isfinite(distance) and bool(torch.isfinite(model[num_trainable:]).all())
-        distances.append(distance if is_whole else torch.inf)
+        # One broken coordinate breaks the norm, so only buffers, if there are any, need a look of their own.
+        buffers_are_whole = model.numel() == num_trainable or bool(torch.isfinite(model[num_trainable:]).all())
+        distances.append(distance if math.isfinite(distance) and buffers_are_whole else torch.inf)
     return torch.tensor(distances, dtype=torch.float64)
 
 

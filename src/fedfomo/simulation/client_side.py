@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Update:
+    """What is told of a federated update that was made in an earlier order."""
+
+    score: Score | None
+    gradients: int
+    losses: Sequence[float]
+
+
+@dataclass(frozen=True)
 class Part:
     """One client's part of an order; tensors are named, not carried."""
 
@@ -39,6 +48,7 @@ class Part:
     bill: list[list[Any]]  # what the client has paid for looks at its private records so far
     attempts: int  # how often it has to pay for this order
     model: References | None  # what a client without budget is left with; None: it has none yet
+    update: Update | None = None  # None: the client has to personalise; if not, its memory is from after that
 
 
 @dataclass(frozen=True)
@@ -154,7 +164,8 @@ class ClientSide:
         problem, hands, guard = self._problem, self._hands, self._guard
         data, seed = problem.clients[part.client], problem.seed
         if guard is None:
-            client = Client(part.client, data, self._start, self._model, hands, round, seed, hands)
+            effort = Effort(part.update.gradients, [*part.update.losses]) if part.update else Effort()
+            client = Client(part.client, data, self._start, self._model, hands, round, seed, hands, effort)
             return self._play_as(client, part)
         seed, meter = guard.seed(seed), guard.meter(seed, round, part.client, from_rows(part.bill), part.attempts)
         client = Client(part.client, sealed(data, meter), self._start, self._model, hands, round, seed, hands)
@@ -167,12 +178,14 @@ class ClientSide:
     def _play_as(self, client: Client, part: Part) -> _Played:
         algorithm = self._algorithm
         download = wire.unpack(self._messages.download, self._files.load(part.download))
-        personal = algorithm.personalise(client, download, self._memory(part))
-        after_update = self._score(part, personal.model)
-        if not part.trains:
-            results = {"model": personal.model, "memory": personal.memory}
-            return _Played(results, after_update, None, client.effort)
-        trained = algorithm.train(client, download, personal.memory)
+        if part.update is None:
+            personal = algorithm.personalise(client, download, self._memory(part))
+            memory, after_update = personal.memory, self._score(part, personal.model)
+            if not part.trains:
+                return _Played({"model": personal.model, "memory": memory}, after_update, None, client.effort)
+        else:
+            memory, after_update = self._memory(part), part.update.score
+        trained = algorithm.train(client, download, memory)
         # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself, and a
         # client whose budget may end at any time.
         results = {"memory": trained.memory, "upload": trained.upload}
@@ -202,7 +215,8 @@ class ClientSide:
             for name, value in own.results.items():
                 fields = {"": value} if isinstance(value, Tensor) else wire.pack(value)
                 flat |= {f"{part.client}:{name}:{field}": tensor for field, tensor in fields.items()}
-        file = f"round-{order.round:05d}-clients-{order.parts[0].client:05d}.safetensors"
+        what = "clients" if any(part.trains for part in order.parts) else "updates"
+        file = f"round-{order.round:05d}-{what}-{order.parts[0].client:05d}.safetensors"
         places: dict[str, References] = {}
         for place, reference in self._files.save(file, flat).items():
             owner, _, field = place.rpartition(":")

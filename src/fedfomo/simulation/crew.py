@@ -15,7 +15,7 @@ import os
 import signal
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -25,7 +25,7 @@ import torch
 
 from fedfomo.errors import InputError
 from fedfomo.model import Score
-from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report
+from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report, Update
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.memory import use_large_pages
 from fedfomo.threads import one_torch_thread
@@ -38,7 +38,7 @@ class WorkerError(RuntimeError):
 class Crew(Protocol):
     """Carries out orders, in any sequence."""
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
         """Yield reports as they become ready."""
         ...
 
@@ -60,7 +60,7 @@ class ThisProcess:
     def __init__(self, client_side: ClientSide) -> None:
         self._client_side = client_side
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
         """Work through the orders one by one."""
         with one_torch_thread():
             for order in orders:
@@ -88,7 +88,7 @@ class Workers:
             theirs.close()
             self._processes[ours] = process
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
         """Hand each idle worker the next order, in the order given."""
         waiting = iter(orders)
         busy: dict[Connection, Order] = {}
@@ -168,6 +168,9 @@ def to_json(message: Any) -> bytes:
 def read_order(content: bytes) -> Order:
     """Read an order."""
     order: dict[str, Any] = json.loads(content)
+    for part in order["parts"]:
+        update = part["update"]
+        part["update"] = update and Update(_score(update["score"]), update["gradients"], update["losses"])
     return Order(order["round"], [Part(**part) for part in order["parts"]])
 
 
@@ -182,9 +185,13 @@ def read_answer(content: bytes, order: Order) -> Report:
         raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{found['failure']}")
     for outcome in found["outcomes"]:
         for name in ("score_after_update", "score_after_training"):
-            outcome[name] = None if outcome[name] is None else Score(**outcome[name])
+            outcome[name] = _score(outcome[name])
     outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
     return Report(outcomes, found["checksums"], Seconds(**found["seconds"]))
+
+
+def _score(found: dict[str, Any] | None) -> Score | None:
+    return None if found is None else Score(**found)
 
 
 def clients_in(order: Order) -> str:

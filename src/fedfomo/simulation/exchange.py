@@ -12,9 +12,10 @@ from fedfomo.client import ClientId
 from fedfomo.federation import AnyAlgorithm, messages_of
 from fedfomo.model import Score
 from fedfomo.privacy.accounting import added, from_rows, to_rows
-from fedfomo.simulation.client_side import Order, Outcome, Part, Problem, contributes
+from fedfomo.simulation.client_side import Outcome, Part, Problem, contributes
 from fedfomo.simulation.crew import Crew
 from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.orders import Grouping, RoundOrders
 from fedfomo.simulation.tensors import References, TensorFiles
 
 
@@ -27,7 +28,7 @@ class SimulatedExchange:
         algorithm: AnyAlgorithm,
         crew: Crew,
         files: TensorFiles,
-        group_size: Callable[[int], int],
+        grouping: Grouping,
         client_done: Callable[[int, ClientId], None] | None,
     ) -> None:
         self.memories: Mapping[ClientId, References] = {}
@@ -43,7 +44,7 @@ class SimulatedExchange:
         self._memory = messages_of(algorithm).memory
         self._crew = crew
         self._files = files
-        self._group_size = group_size  # how many of that many clients share an order
+        self._grouping = grouping
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
@@ -84,10 +85,11 @@ class SimulatedExchange:
 
     def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[Outcome]:
         self._outcomes = {}
-        for report in self._crew.carry_out(self._orders(round, downloads, trains)):
+        orders = RoundOrders(round, self._parts(round, downloads, trains), self._grouping)
+        for report in self._crew.carry_out(orders):
             self._files.checksums.update(report.checksums)
             self.seconds.add(report.seconds)
-            for outcome in report.outcomes:
+            for outcome in filter(orders.is_whole, report.outcomes):
                 self._outcomes[outcome.client] = outcome
                 if self._client_done:
                     self._client_done(round, outcome.client)
@@ -100,7 +102,7 @@ class SimulatedExchange:
     def _with(self, client: ClientId, bill: list[list[Any]]) -> list[list[Any]]:
         return to_rows(added(from_rows(self.bills.get(client, [])), from_rows(bill), self.attempts))
 
-    def _orders(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[Order]:
+    def _parts(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[Part]:
         flat = {
             f"{client}:{field}": tensor
             for client, download in downloads.items()
@@ -115,7 +117,7 @@ class SimulatedExchange:
         # The longest work first, so that no worker is left with it at the end, and like beside like.
         order = sorted(downloads, key=lambda client: (-len(clients[client].train), client))
         scored = set(self.scored)
-        parts = [
+        return [
             Part(
                 client=client,
                 download=by_client[client],
@@ -128,5 +130,3 @@ class SimulatedExchange:
             )
             for client in order
         ]
-        size = self._group_size(len(parts))
-        return [Order(round, parts[start : start + size]) for start in range(0, len(parts), size)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class RayWorkers:
             self.close()
             raise
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
         """Hand each idle actor the next order, in the order given."""
         waiting = iter(orders)
         busy: dict[Any, tuple[Any, Order]] = {}  # by what Ray promises to deliver

@@ -39,6 +39,7 @@ from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.home import RunHome, to_json
+from fedfomo.simulation.orders import Grouping
 from fedfomo.simulation.ray_crew import RayWorkers
 from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.tensors import TensorFiles
@@ -68,23 +69,6 @@ class Plan:
         require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
         require(self.workers >= 0, f"workers must be at least 0 (0: this process alone), not {self.workers}")
         require(self.executor in ("processes", "ray"), f"executor must be processes or ray, not {self.executor!r}")
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """How many clients share an order, and so a message, a file and perhaps a computation."""
-
-    is_stacked: bool
-    workers: int
-    model_bytes: int
-
-    def size(self, num_clients: int) -> int:
-        """Return the number of clients an order; if they are stacked, it must not depend on who does the work."""
-        if self.is_stacked:
-            return min(max(16, num_clients // 16), 64)
-        # Several orders a worker balance the load; several clients an order save files, if these stay small.
-        fair = num_clients // (8 * max(1, self.workers))
-        return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
 
 
 @dataclass(frozen=True)
@@ -124,7 +108,7 @@ def simulate(
         else:
             crew = hire(lambda: client_side(files.reopen()), plan.workers)
         try:
-            grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial))
+            grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial), may_split=guard is None)
             run = _Run(problem, algorithm, plan, home, watcher, listener, files, crew, grouping)
             checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
             if home:
@@ -166,7 +150,7 @@ class _Run:
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
         self._last_round = {client: t for t in range(plan.rounds) for client in self._cohort(t)}
         client_done = watcher.client_done if watcher else None
-        self._exchange = SimulatedExchange(problem, algorithm, crew, files, grouping.size, client_done)
+        self._exchange = SimulatedExchange(problem, algorithm, crew, files, grouping, client_done)
 
     def start(self) -> Checkpoint:
         state = self._algorithm.start_server(self._problem.start(self._plan.rounds))
