@@ -140,8 +140,11 @@ def site(arguments: list[str]) -> None:
     require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
     from fedfomo.flower.site_process import SiteProcess
 
+    place = SiteFolder(config.folder)
+    process = SiteProcess(place, config.data, config.threads, warn)
+    console.print(_privacy_of(place), soft_wrap=True, markup=False)
     _stop_on_termination()
-    SiteProcess(SiteFolder(config.folder), config.data, config.threads, warn).run()
+    process.run()
 
 
 def status(arguments: list[str]) -> None:
@@ -151,6 +154,16 @@ def status(arguments: list[str]) -> None:
 
     for sentence in sentences(FederationFolder(config.folder)):
         console.print(sentence, soft_wrap=True, markup=False)
+
+
+def _privacy_of(site: SiteFolder) -> str:
+    settings = site.privacy()
+    if not settings.is_on:
+        return f"models leave this site as they were trained; {site.privacy_settings} can add noise"
+    limit = settings.epsilon if settings.budget is None else settings.budget
+    judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"
+    training = f"training records: ε at most {limit:g} (δ = {settings.delta:g})"
+    return f"{training}; validation records: {judged}; {site.bill} says what was spent"
 
 
 def _stop_on_termination() -> None:

@@ -76,6 +76,7 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     shutil.copy(folder.server / "ca.crt", place.ca)
     shutil.copy(folder.model, place.model)
     shutil.copy(TEMPLATES / "data.py", place.data)
+    shutil.copy(TEMPLATES / "privacy.toml", place.privacy_settings)
     server_seal = Sealer.read(folder.server / "sealing.key").public_key
     place.write_card(SiteCard(name, identity, config.address, server_seal, config.plaintext))
     # Drawn, so that the order in which sites joined does not tell who is who.

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedfomo.config import read_toml
 from fedfomo.errors import InputError, require
+from fedfomo.privacy.config import Privacy
 from fedfomo.training import Sgd
 
 # How processes that Flower starts find out where they are.
@@ -161,6 +162,8 @@ class SiteFolder:
         self.seal = self.path / "sealing.key"
         self.memory = self.path / "memory"
         self.models = self.path / "models"
+        self.bill = self.path / "privacy-bill.json"
+        self.privacy_settings = self.path / "privacy.toml"
         self._card = self.path / "site.json"
 
     def card(self) -> SiteCard:
@@ -170,6 +173,17 @@ class SiteFolder:
         except FileNotFoundError:
             raise InputError(f"{self.path} is no site's folder: it has no site.json") from None
         return SiteCard(**content)
+
+    def privacy(self) -> Privacy:
+        """Read what the site has settled about its records; refuse what would only look like protection."""
+        path = self.privacy_settings
+        settings = read_toml(path, Privacy) if path.exists() else Privacy()
+        if settings.is_on:
+            seeded = "the server knows the seed that noise would follow from"
+            require(settings.mode == "deployment", f'{path}: mode must be "deployment", for {seeded}')
+            limited = settings.epsilon is not None or settings.budget is not None
+            require(limited, f"{path}: give a budget, for the server decides how long to train")
+        return settings
 
     def write_card(self, card: SiteCard) -> None:
         """Write who the site is."""

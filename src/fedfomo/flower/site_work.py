@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save
 from torch import Tensor
@@ -23,11 +23,16 @@ from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
 from fedfomo.flower.parcels import Header, Parcel, digest_of
 from fedfomo.flower.settings import SiteFolder
 from fedfomo.flower.site_memory import SiteMemory
+from fedfomo.flower.site_privacy import SitePrivacy
 from fedfomo.model import Model, Score
+from fedfomo.privacy.sealed import BudgetError, Meter, sealed
 from fedfomo.simulation.client_side import contributes
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.training import Sgd
 from fedfomo.wire import Parameters, WireError
+
+if TYPE_CHECKING:
+    from fedfomo.privacy.guard import Guard
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,7 @@ class Desk:
         self._site = site
         self._folder = data
         self._memory = SiteMemory(site.memory)
+        self._privacy = SitePrivacy(site)
         self._data: ClientData | None = None
 
     def carry_out(self, content: bytes) -> bytes:
@@ -69,24 +75,29 @@ class Desk:
 
     def _play(self, order: Parcel, name: str) -> Parcel:
         task = self._understand(order)
-        client, algorithm = task.client(), task.algorithm
-        personal = algorithm.personalise(client, task.download, task.memory)
-        after_update = task.model.score(personal.model, task.data.test)
-        header: Header = {"after_update": asdict(after_update), "after_training": None, "uploads": False}
-        self._keep_model(task, personal.model, after_update)
-        if order.header["kind"] == "finish":
-            return Parcel(header, {})
-        upload: wire.Flat = {}
-        remembered = personal.memory
-        if len(task.data.train) > 0:
-            trained = algorithm.train(client, task.download, personal.memory)
-            remembered = trained.memory
-            header["after_training"] = asdict(task.model.score(trained.model, task.data.test))
-            header["uploads"] = contributes(task.data)  # who cannot, keeps what it trained to itself
-            upload = wire.pack(trained.upload) if header["uploads"] else upload
-        answer = Parcel(header, below("upload", upload))
-        self._memory.keep(order.header["round"], wire.pack(remembered), name, answer)
+        done = self._work(task)
+        if done.model is not None:
+            self._keep_model(task, done.model, done.after_update)
+        # Scores of test records are exact: those of a site with secrets stay there.
+        told = (None, None) if self._privacy.is_on else (done.after_update, done.after_training)
+        after_update, after_training = (score and asdict(score) for score in told)
+        header = {"after_update": after_update, "after_training": after_training, "uploads": done.upload is not None}
+        answer = Parcel(header, below("upload", done.upload or {}))
+        if task.trains:
+            self._memory.keep(order.header["round"], wire.pack(done.memory), name, answer)
         return answer
+
+    def _work(self, task: _Task) -> _Done:
+        """Do what was asked; what that takes of the site's privacy is paid when this returns."""
+        if not self._privacy.is_on:
+            return task.play(task.client())
+        guard = self._privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
+        with self._privacy.account(guard) as meter:
+            try:
+                return task.play(task.private_client(guard, meter))
+            except BudgetError:
+                log.warning("the privacy budget is spent: nothing of this round leaves the site")
+                return _Done(None, None, task.memory)
 
     def _understand(self, order: Parcel) -> _Task:
         header = order.header
@@ -121,13 +132,13 @@ class Desk:
             raise WireError(f"the initial model is refused: {fault}")
         return initial
 
-    def _keep_model(self, task: _Task, theta: Tensor, score: Score) -> None:
+    def _keep_model(self, task: _Task, theta: Tensor, score: Score | None) -> None:
         """Put down the model that the site would use now, ready for `load_state_dict`."""
         models = self._site.models
         models.mkdir(mode=0o700, exist_ok=True)
         state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
         write_atomically(models / "personalised.safetensors", save(state))
-        facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": asdict(score)}
+        facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": score and asdict(score)}
         write_atomically(models / "personalised.json", json.dumps(facts, indent=1).encode())
 
 
@@ -143,11 +154,49 @@ class _Task:
     download: Any
     memory: Any
 
+    @property
+    def trains(self) -> bool:
+        """Whether the site is to train, and not only to make the last federated update."""
+        return bool(self.header["kind"] != "finish")
+
+    @property
+    def trainer(self) -> Sgd:
+        """How the server wants sites to train."""
+        return Sgd(**self.header["training"])
+
     def client(self) -> Client:
-        """Return the client that the method meets; the one place that decides how it trains and judges."""
+        """Return the client that the method meets."""
         header = self.header
-        trainer = Sgd(**header["training"])
-        return Client(header["slot"], self.data, self.start, self.model, trainer, header["round"], header["seed"])
+        return Client(header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"])
+
+    def private_client(self, guard: Guard, meter: Meter) -> Client:
+        """Return the same client, whose records nobody can read but by noisy looks that the meter counts."""
+        seed = guard.seed(self.header["seed"])
+        data, trainer = sealed(self.data, meter), guard.trainer(self.trainer)
+        return replace(self.client(), data=data, trainer=trainer, seed=seed, judge=guard.judge())
+
+    def play(self, client: Client) -> _Done:
+        """Make the federated update, and train if that is wanted and there is anything to train on."""
+        personal = self.algorithm.personalise(client, self.download, self.memory)
+        after_update = self.model.score(personal.model, self.data.test)
+        if not self.trains or len(self.data.train) == 0:
+            return _Done(personal.model, after_update, personal.memory)
+        trained = self.algorithm.train(client, self.download, personal.memory)
+        after_training = self.model.score(trained.model, self.data.test)
+        # Who cannot contribute keeps what it trained to itself.
+        upload = wire.pack(trained.upload) if contributes(self.data) else None
+        return _Done(personal.model, after_update, trained.memory, after_training, upload)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What came of an order, before any of it is kept or sent."""
+
+    model: Tensor | None  # what the site would use now; None: what it has
+    after_update: Score | None
+    memory: Any
+    after_training: Score | None = None
+    upload: wire.Flat | None = None
 
 
 def _name(order: Parcel) -> str:

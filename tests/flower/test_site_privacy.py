@@ -1,0 +1,205 @@
+"""A site's records are protected by the site: whatever the server asks, crashes or claims."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from federations import same, simulated
+from fedfomo.errors import InputError
+from fedfomo.flower.parcels import Parcel
+from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.server_run import serve
+from fedfomo.flower.settings import FederationFolder, SiteFolder
+from fedfomo.flower.site_privacy import SitePrivacy
+from fedfomo.privacy.accounting import Look, epsilon_of
+from loopback import Loopback, honest, make_federation, models_of, play
+
+NOISE = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
+# Of twelve records, five are expected in each of three steps a round.
+A_ROUND = {Look("training", 2.0, 5 / 12): 3}
+
+
+def _site(folder: FederationFolder, name: str = "leeds") -> SiteFolder:
+    return SiteFolder(folder.sites / name)
+
+
+def _protect(folder: FederationFolder, settings: str = NOISE, name: str = "leeds") -> SiteFolder:
+    site = _site(folder, name)
+    site.privacy_settings.write_text(settings)
+    return site
+
+
+def _slot(folder: FederationFolder, name: str = "leeds") -> int:
+    return next(site.slot for site in folder.registry() if site.name == name)
+
+
+def _rounds(folder: FederationFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder.server / "run" / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_without_settings_nothing_is_different(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    assert same(play(folder), simulated(folder))
+    assert not _site(folder).bill.exists()
+
+
+def test_every_round_is_on_the_bill(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=3)
+    site = _protect(folder)
+    play(folder)
+    bill = SitePrivacy(site).bill()
+    assert {look: times for look, times in bill.items() if look.records == "training"} == {
+        look: 3 * times for look, times in A_ROUND.items()
+    }
+    told = json.loads(site.bill.read_text())["spent"]
+    assert f"ε = {epsilon_of(bill, 'training', 0.01):.2f}" in told[0]
+    assert "validation records: no guarantee" in told[0]
+    assert site.bill.stat().st_mode & 0o077 == 0
+
+
+def test_noise_comes_from_nothing_that_the_server_knows(tmp_path: Path) -> None:
+    uploads: list[torch.Tensor] = []
+    for attempt in ("one", "other"):
+        folder = make_federation(tmp_path / attempt, names=["leeds"], method="fedavg", rounds=1)
+        _protect(folder)
+        uploads.append(play(folder)["leeds"]["0.weight"])
+    assert not torch.equal(*uploads)
+
+
+def test_scores_of_a_protected_site_stay_there(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    site = _protect(folder)
+    play(folder)
+    slot = str(_slot(folder))
+    for line in _rounds(folder):
+        assert slot not in line["after_update"] | line["after_training"]
+        assert len(line["after_update"]) == 2
+        assert int(slot) in line["answered"]
+    assert json.loads((site.models / "personalised.json").read_text())["score"]["accuracy"] >= 0
+
+
+def test_an_answer_that_is_sent_again_is_not_paid_again(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=1)
+    site = _protect(folder)
+    grid = Loopback(folder)
+    serve(grid, folder)
+    bill = site.bill.read_bytes()
+    order = next(order for name, order in grid.orders if name == "leeds")
+    first, second = (grid.worker("leeds").carry_out(order) for _ in range(2))
+    sealer, public = Sealer.read(folder.server / "sealing.key"), _public_seal(folder)
+    assert sealer.open(public, first) == sealer.open(public, second)
+    assert site.bill.read_bytes() == bill
+
+
+def test_a_round_whose_answer_is_lost_is_paid_again(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=1, method="fedavg")
+    site = _protect(folder)
+    grid = Loopback(folder)
+    serve(grid, folder)
+    for path in site.memory.glob("*-0*.parcel"):
+        path.unlink()
+    grid.worker("leeds").carry_out(next(order for name, order in grid.orders if name == "leeds"))
+    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 6
+
+
+def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_federation(tmp_path, rounds=1, method="fedavg")
+    site = _protect(folder)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedfomo.flower.site_privacy.write_secret", full)
+    play(folder)
+    assert not list(site.memory.glob("answer-*"))
+    assert not site.models.exists()
+    assert _slot(folder) not in {int(slot) for line in _rounds(folder) for slot in line["after_update"]}
+
+
+def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=4)
+    two_rounds = epsilon_of({look: 2 * times for look, times in A_ROUND.items()}, "training", 0.01)
+    site = _protect(folder, NOISE.replace("50.0", str(two_rounds + 1e-6)))
+    uploads: dict[int, bool] = {}
+
+    def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
+        sealed = answer(order)
+        if name == "leeds":
+            parcel = Parcel.read(Sealer.read(folder.server / "sealing.key").open(_public_seal(folder), sealed))
+            uploads[parcel.header["round"]] = parcel.header["uploads"]
+            assert parcel.header["uploads"] == bool(parcel.tensors)
+        return sealed
+
+    models = play(folder, listen)
+    assert uploads == {0: True, 1: True, 2: False, 3: False, 4: False}
+    assert epsilon_of(SitePrivacy(site).bill(), "training", 0.01) <= two_rounds + 1e-6
+    assert math.isfinite(float(models["leeds"]["0.weight"].sum()))
+
+
+def test_a_server_that_asks_for_more_gets_no_more_than_the_budget(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=2)
+    site = _protect(folder, 'mode = "deployment"\nepsilon = 3.0\ndelta = 0.01\n')
+    text = folder.settings.read_text()
+    folder.settings.write_text(text.replace("epochs = 1", "epochs = 50").replace("rounds = 2", "rounds = 6"))
+    play(folder)
+    assert epsilon_of(SitePrivacy(site).bill(), "training", 0.01) <= 3.0
+
+
+def test_without_its_bill_nothing_leaves(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    site = _protect(folder)
+    site.bill.write_text('{"looks": [')
+    play(folder)
+    assert all(_slot(folder) not in line["answered"] for line in _rounds(folder))
+    assert "nothing may leave" in _rounds(folder)[0]["faults"][str(_slot(folder))]
+    assert "leeds" not in models_of(folder)
+
+
+@pytest.mark.parametrize("method", ["fedavg-shared", "mocha-linear"])
+def test_methods_that_read_records_themselves_are_refused_by_the_site(tmp_path: Path, method: str) -> None:
+    folder = make_federation(tmp_path, method=method)
+    for name in ("leeds", "turin", "lyon"):
+        _protect(folder, name=name)
+    faults: dict[str, str] = {}
+
+    def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
+        sealed = honest(name, number, order, answer)
+        parcel = Parcel.read(Sealer.read(folder.server / "sealing.key").open(_public_seal(folder, name), sealed))
+        faults[name] = str(parcel.header.get("fault"))
+        raise _EnoughError
+
+    with pytest.raises(_EnoughError):
+        play(folder, listen)
+    assert all("private examples" in fault for fault in faults.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ('noise = 1.0\nbudget = 8.0\nmode = "research"\n', "deployment"),
+        ("noise = 1.0\nbudget = 8.0\n", "deployment"),
+        ('mode = "deployment"\nnoise = 1.0\n', "budget"),
+        ('mode = "deployment"\nnoise = -1.0\nbudget = 8.0\n', "noise"),
+        ('mode = "deployment"\nepsilonn = 8.0\n', "epsilonn"),
+    ],
+)
+def test_settings_that_would_only_look_like_protection_are_refused(
+    tmp_path: Path, settings: str, complaint: str
+) -> None:
+    site = _protect(make_federation(tmp_path), settings)
+    with pytest.raises(InputError, match=complaint):
+        site.privacy()
+
+
+class _EnoughError(Exception):
+    pass
+
+
+def _public_seal(folder: FederationFolder, name: str = "leeds") -> str:
+    return next(site.seal for site in folder.registry() if site.name == name)
