@@ -1,6 +1,5 @@
 """Runs that are killed, damaged or continued elsewhere end in the same bits as runs that are left alone."""
 
-import hashlib
 import json
 import os
 import signal
@@ -22,20 +21,10 @@ from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.run import Plan, simulate
 from fedfomo.training import Sgd
+from killed_runs import fingerprint
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
 RUN = ["run", "--method", "fedfomo", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]
-
-
-def _fingerprint(folder: Path) -> str:
-    """Hash all that a run promises to reproduce: models, log, affinity, scores."""
-    digest = hashlib.sha256()
-    for path in sorted([*folder.glob("models/*"), *folder.glob("affinity/*"), folder / "rounds.jsonl"]):
-        digest.update(path.name.encode() + path.read_bytes())
-    result = json.loads((folder / "result.json").read_text())
-    del result["seconds"]
-    digest.update(json.dumps(result, sort_keys=True).encode())
-    return digest.hexdigest()
 
 
 def _lines(log: Path) -> int:
@@ -58,7 +47,7 @@ def test_a_run_killed_three_times_ends_like_one_left_alone(tmp_path: Path) -> No
     subprocess.run([*command, "--workers", "1"], check=True, capture_output=True)
 
     assert _lines(killed / "rounds.jsonl") == 8
-    assert _fingerprint(killed) == _fingerprint(alone)
+    assert fingerprint(killed) == fingerprint(alone)
 
 
 class _Interrupt:
@@ -218,6 +207,6 @@ def test_a_full_disk_costs_one_line_and_no_finished_round(tmp_path: Path) -> Non
         subprocess.run([*FEDFOMO, "resume", str(disk / "run")], check=True, capture_output=True)
         alone = tmp_path / "alone"
         subprocess.run([*FEDFOMO, *RUN, "--out", str(alone)], check=True, capture_output=True)
-        assert _fingerprint(disk / "run") == _fingerprint(alone)
+        assert fingerprint(disk / "run") == fingerprint(alone)
     finally:
         subprocess.run(["umount", str(disk)], check=True)

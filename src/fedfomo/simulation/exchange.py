@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -44,6 +45,8 @@ class SimulatedExchange:
         self._crew = crew
         self._files = files
         self._group_size = group_size  # how many of that many clients share an order
+        # Workers of a process that was killed may write for a moment longer: never to a file that is ours.
+        self._sitting = secrets.token_hex(4)
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
@@ -129,4 +132,8 @@ class SimulatedExchange:
             for client in order
         ]
         size = self._group_size(len(parts))
-        return [Order(round, parts[start : start + size]) for start in range(0, len(parts), size)]
+        groups = [parts[start : start + size] for start in range(0, len(parts), size)]
+        return [Order(round, group, self._file(round, group[0].client)) for group in groups]
+
+    def _file(self, round: int, first: ClientId) -> str:
+        return f"round-{round:05d}-clients-{first:05d}-{self._sitting}.safetensors"
