@@ -21,7 +21,8 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 How = Literal["count", "kill", "tear", "power cut", "full", "refuse", "short"]
 """What happens at the step: nothing; SIGKILL before it; SIGKILL in the middle of a write; SIGKILL, and all that was
-not synced is lost; no room any more, for this step and all that follow; an error of the device, once; a short write.
+not synced is lost; no room any more, for this step and all that follow; an error of the device, once. Or, at every
+write, half of it is written and the caller told so.
 """
 
 NEEDS_ROOM = ("open", "write", "sync", "rename", "folder")
@@ -69,6 +70,8 @@ class Disk:
             if kind == "write":
                 return True
             _refuse(errno.ENOSPC, None if kind == "sync" else path)
+        if self.how == "short":
+            return kind == "write"
         if number != self.at:
             return False
         if self.how == "power cut":
@@ -83,7 +86,7 @@ class Disk:
         """Write for a file; if this is the step to be spoilt, half of it."""
         if not self.step("write", str(file.name)):
             return io.FileIO.write(file, content)
-        written = io.FileIO.write(file, content[: len(content) // 2])
+        written = io.FileIO.write(file, content[: -(-len(content) // 2)])
         if self.how == "tear":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "full":

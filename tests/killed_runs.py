@@ -7,13 +7,16 @@ result) is what `fedfomo run` and `fedfomo resume` do.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
@@ -21,7 +24,10 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
+from faults import Disk
 from fedfomo.algorithms import make_algorithm
+from fedfomo.cli import main
+from fedfomo.commands import playing
 from fedfomo.config import RunConfig, Setting
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError
@@ -71,6 +77,11 @@ class Ending:
     error: str | None  # what it raised
     seconds: float
 
+    @property
+    def finished(self) -> int:
+        """How many rounds of the run it knew to be finished."""
+        return max([self.began_at or 0, *(n + 1 for n in self.rounds)])
+
 
 class Running:
     """A run, or what is left of it, in a process of its own."""
@@ -82,24 +93,20 @@ class Running:
         prepared = replace(prepared, plan=replace(prepared.plan, workers=workers))
         self._began = time.monotonic()
         ours, theirs = multiprocessing.Pipe(duplex=False)
-        context = multiprocessing.get_context("fork")
-        self.process: ForkProcess = context.Process(target=_play, args=(folder, config, prepared, first, theirs))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
-            self.process.start()
+        self.process = _fork(lambda: _play(folder, config, prepared, first, theirs))
         theirs.close()
         self._heard = ours
 
     def kill(self, after: float = 0.0) -> Ending:
         """Kill the process some seconds after its start, if it is still there, and wait for its end."""
-        self._wait(self._began + after)
+        _wait(self.process, self._began + after)
         if self.process.pid is not None and self.process.is_alive():
             os.kill(self.process.pid, signal.SIGKILL)
         return self.end()
 
     def end(self) -> Ending:
         """Wait for the end."""
-        self._wait(time.monotonic() + PATIENCE)
+        _wait(self.process, time.monotonic() + PATIENCE)
         assert not self.process.is_alive(), "the run hangs"
         seconds = time.monotonic() - self._began
         heard: list[tuple[str, Any]] = []
@@ -116,14 +123,70 @@ class Running:
         began, error = [*of("began"), None][0], [*of("error"), None][0]
         return Ending(self.process.exitcode, began, of("round"), of("told"), error, seconds)
 
-    def _wait(self, until: float) -> None:
-        while self.process.is_alive() and time.monotonic() < until:  # join would wait for orphans too
-            time.sleep(0.001)
-
 
 def play(folder: Path, config: RunConfig, workers: int = 0, first: Callable[[], None] = lambda: None) -> Ending:
     """Run, or resume, until the end."""
     return Running(folder, config, workers, first).end()
+
+
+class Alone:
+    """A run that is left alone."""
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        disk = Disk(folder)
+        self.ending = play(folder, config, first=disk.stand_between)
+        assert self.ending.exit_code == 0
+        self.steps = disk.steps
+        self.bits = fingerprint(folder)
+        self.files = _files(folder)
+
+    def fault_in(self, folder: Path, finished: int, resumed: Ending) -> str | None:
+        """Say in what a run that was resumed after some finished rounds differs; None: in nothing."""
+        if resumed.exit_code != 0:
+            return f"could not go on: {resumed.error}"
+        if resumed.began_at is not None and resumed.began_at < finished:
+            return "a finished round was played again"
+        if _files(folder) != self.files:
+            return f"files: {_files(folder) ^ self.files}"
+        return None if fingerprint(folder) == self.bits else "other bits"
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def command(
+    arguments: Sequence[str], config: RunConfig, workers: int = 0, first: Callable[[], None] = lambda: None
+) -> tuple[int, str]:
+    """Type `fedfomo` and some arguments; return the exit code and what was said where errors are."""
+    prepared = prepared_for(config)
+    prepared = replace(prepared, plan=replace(prepared.plan, workers=workers))
+
+    def work() -> None:
+        sys.stderr = said
+        sys.stdout = io.StringIO()
+        playing.prepare = lambda setting, seed: prepared
+        first()
+        main(arguments)
+
+    with tempfile.TemporaryFile("w+") as said:
+        process = _fork(work)
+        _wait(process, time.monotonic() + PATIENCE)
+        said.seek(0)
+        return process.exitcode or 0, said.read()
+
+
+def _fork(work: Callable[[], None]) -> ForkProcess:
+    process = multiprocessing.get_context("fork").Process(target=work)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        process.start()
+    return process
+
+
+def _wait(process: ForkProcess, until: float) -> None:
+    while process.is_alive() and time.monotonic() < until:  # join would wait for orphans too
+        time.sleep(0.001)
 
 
 class _Teller:

@@ -8,52 +8,24 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from faults import Disk, How
-from fedfomo.config import RunConfig
 from fedfomo.randomness import numpy_stream
 from fedfomo.simulation import checkpoint, crew, home, tensors
 from fedfomo.simulation.checkpoint import Checkpoints
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.tensors import TensorFiles
-from killed_runs import KILLED, Ending, Running, config_of, fingerprint, play
+from killed_runs import KILLED, Alone, Running, config_of, play
 from scorecard import Torture
 
 CONFIG = config_of(rounds=3, clients=2, stack=False)
 MORE = config_of(rounds=6, clients=6)
 SAME = "A run that is killed loses nothing"
 Break = Callable[[], None]
-
-
-class Alone:
-    """A run that is left alone."""
-
-    def __init__(self, folder: Path, config: RunConfig) -> None:
-        disk = Disk(folder)
-        self.ending = play(folder, config, first=disk.stand_between)
-        assert self.ending.exit_code == 0
-        self.steps = disk.steps
-        self.bits = fingerprint(folder)
-        self.files = _files(folder)
-
-    def fault_in(self, folder: Path, killed: Ending, resumed: Ending) -> str | None:
-        """Say in what a run that was killed and resumed differs; None: in nothing."""
-        if resumed.exit_code != 0:
-            return f"could not go on: {resumed.error}"
-        if resumed.began_at is not None and resumed.began_at < max([0, *(n + 1 for n in killed.rounds)]):
-            return "a finished round was played again"
-        if _files(folder) != self.files:
-            return f"files: {_files(folder) ^ self.files}"
-        return None if fingerprint(folder) == self.bits else "other bits"
-
-
-def _files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +51,7 @@ def _killed_at(point: tuple[How, int], alone: Alone, folder: Path, breaks: Break
     killed = play(folder, CONFIG, first=first)
     if killed.exit_code != KILLED:
         return "the kill did not land"
-    fault = alone.fault_in(folder, killed, play(folder, CONFIG, first=breaks or (lambda: None)))
+    fault = alone.fault_in(folder, killed.finished, play(folder, CONFIG, first=breaks or (lambda: None)))
     shutil.rmtree(folder)
     return fault
 
@@ -181,15 +153,15 @@ def test_killed_at_any_time(torture: Torture, in_memory: Path) -> None:
         killed = Running(folder, MORE, workers=trial % 3).kill(moments.uniform(0, alone.ending.seconds))
         if killed.exit_code != KILLED:
             continue  # it was faster
-        landed += 1
+        landed, finished = landed + 1, killed.finished
         resumed = Running(folder, MORE, workers=int(moments.integers(3))).kill(
             moments.uniform(0, alone.ending.seconds) if trial % 2 else 60
         )
         if resumed.exit_code == KILLED:
             again += 1
-            killed = replace(killed, rounds=(*killed.rounds, *resumed.rounds))
+            finished = max(killed.finished, resumed.finished)
             resumed = play(folder, MORE, workers=int(moments.integers(3)))
-        fault = alone.fault_in(folder, killed, resumed)
+        fault = alone.fault_in(folder, finished, resumed)
         faults += [fault] if fault else []
         shutil.rmtree(folder)
         if landed == wanted:
@@ -214,7 +186,7 @@ def test_killed_in_any_process(torture: Torture, alone: Alone, in_memory: Path) 
         killed = play(folder, CONFIG, 2, Disk(folder, "kill", point).stand_between)
         is_worker = killed.error is not None and "died (exit code -9)" in killed.error
         workers, coordinators = workers + is_worker, coordinators + (killed.exit_code == KILLED)
-        fault = alone.fault_in(folder, killed, play(folder, CONFIG, workers=int(moments.integers(3))))
+        fault = alone.fault_in(folder, killed.finished, play(folder, CONFIG, workers=int(moments.integers(3))))
         faults += [fault] if fault else []
         shutil.rmtree(folder)
     landed = workers + coordinators
@@ -278,7 +250,7 @@ def test_workers_that_nobody_ends_would_outlive_their_coordinator(in_memory: Pat
         os.kill(orphan, signal.SIGCONT)
     alone = Alone(in_memory / "alone", MORE)
     ended = resumed.end()
-    assert alone.fault_in(in_memory / "run", replace(ended, rounds=()), ended) is None
+    assert alone.fault_in(in_memory / "run", 1, ended) is None
     assert not any(map(_is_alive, orphans))
 
 
@@ -294,7 +266,7 @@ def test_two_that_resume_the_same_run(torture: Torture, alone: Alone, in_memory:
         refused += "in use by another process" in (endings[1].error or "")
         if endings[1].error and "in use by another process" not in endings[1].error:
             faults.append(endings[1].error)
-        fault = alone.fault_in(folder, killed, endings[0])
+        fault = alone.fault_in(folder, killed.finished, endings[0])
         faults += [fault] if fault else []
     torture.record(
         "01f",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,7 +33,11 @@ def play_run(config: RunConfig) -> None:
     make_algorithm(config.method, options_of(config.options))  # refuse before anything is written
     prepared = prepare(config.setting, config.seed)
     folder = new_folder(config.out, config.method)
-    start_run(config, folder, prepared)
+    try:
+        start_run(config, folder, prepared)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing is in it yet: the same command may be given again
+        raise
     finish_run(folder, config, prepared)
 
 
