@@ -155,6 +155,7 @@ def go_on(
             return read_record(folder)
         if not (folder / "environment.json").exists():
             _write_environment(folder, prepared, config.setting)
+        _check_processor(folder)
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
         network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():
@@ -262,7 +263,7 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in libraries},
         "threads": THREADS,
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "instructions": _instructions(),
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
         "parameters": prepared.problem.model.layout.num_trainable,
@@ -274,6 +275,20 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "targets": scenario.partition.targets,
         "warnings": scenario.warnings,
     }
+
+
+def _instructions() -> str:
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _check_processor(folder: Path) -> None:
+    """Refuse to go on where sums are taken in another order: their last bits would be others."""
+    begun_with = json.loads((folder / "environment.json").read_bytes()).get("instructions", _instructions())
+    require(
+        begun_with == _instructions(),
+        f"{folder} was begun on a processor that computes with {begun_with}, and here it would be {_instructions()}:"
+        " go on with it where it was begun, or start a new run",
+    )
 
 
 def _digest(config: RunConfig, prepared: Prepared) -> str:
