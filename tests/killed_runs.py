@@ -54,7 +54,7 @@ def fingerprint(folder: Path) -> str:
 
 def config_of(method: str = "fedfomo", rounds: int = 3, clients: int = 4, seed: int = 0, **setting: Any) -> RunConfig:
     scenario = ScenarioConfig(clients=clients, distributions=2)
-    setting = {"training": Sgd(batch_size=20, epochs=1), "workers": 0, **setting}
+    setting = {"training": Sgd(batch_size=200, epochs=1), "workers": 0, **setting}
     return RunConfig(method, seed=seed, setting=Setting(scenario=scenario, rounds=rounds, **setting))
 
 

@@ -87,33 +87,34 @@ from fedfomo.simulation import crew, run
 from laws import digest_of
 from worlds import points_problem
 
-if sys.argv[1] == "free":
-    run.one_torch_thread = crew.one_torch_thread = nullcontext
-for threads in map(int, sys.argv[2:]):
-    torch.set_num_threads(threads)
+for argument in sys.argv[1:]:
+    if argument == "free":
+        run.one_torch_thread = crew.one_torch_thread = nullcontext
+        continue
+    torch.set_num_threads(int(argument))
     print(digest_of(run.simulate(points_problem(3), make_algorithm("fedfomo"), run.Plan(rounds=1))))
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == int(argument)
 """
 
 
-def _bits_with_threads(*arguments: str) -> list[str]:
+def _bits_with_threads(*arguments: int | str) -> list[str]:
     """Threads that were once started would hinder every fork of this process: another one starts them."""
-    command = [sys.executable, "-c", THREADS, *arguments]
+    command = [sys.executable, "-c", THREADS, *map(str, arguments)]
     path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True)
     return ended.stdout.splitlines()
 
 
 def test_threads(torture: Torture) -> None:
-    pinned = _bits_with_threads("pinned", *(("1", "2", "3", "4") if torture.is_full else ("1", "2")))
-    free = _bits_with_threads("free", "1", "2")
+    threads = (1, 2, 3, 4) if torture.is_full else (1, 2)
+    *pinned, with_one, with_two = _bits_with_threads(*threads, "free", 1, 2)
     torture.record(
         "04b",
         SAME,
-        f"torch set to {', '.join(str(n + 1) for n in range(len(pinned)))} threads before the run",
+        f"torch set to {', '.join(map(str, threads))} threads before the run",
         f"{pinned.count(pinned[0])} of {len(pinned)} the same: every run computes in one thread, and says so in"
-        f" environment.json; without that, {len(set(free))} of 2 differ",
-        len(set(pinned)) == 1 and len(set(free)) == 2,
+        " environment.json (without that, one and two give different bits)",
+        len(set(pinned)) == 1 and with_one != with_two,
     )
 
 
