@@ -186,7 +186,7 @@ def _fork(work: Callable[[], None]) -> ForkProcess:
 
 def _wait(process: ForkProcess, until: float) -> None:
     while process.is_alive() and time.monotonic() < until:  # join would wait for orphans too
-        time.sleep(0.001)
+        time.sleep(0.002)
 
 
 class _Teller:

@@ -23,7 +23,7 @@ from killed_runs import KILLED, Alone, Running, config_of, play
 from scorecard import Torture
 
 CONFIG = config_of(rounds=3, clients=2, stack=False)
-MORE = config_of(rounds=6, clients=6)
+MORE = config_of(rounds=5, clients=4)
 SAME = "A run that is killed loses nothing"
 Break = Callable[[], None]
 

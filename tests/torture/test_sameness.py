@@ -51,7 +51,7 @@ class Shuffled:
 
 
 def _bits(method: str, stack: bool, workers: int = 0) -> str:
-    plan = Plan(rounds=3, participation=0.9, workers=workers, stack=stack)
+    plan = Plan(rounds=2, participation=0.9, workers=workers, stack=stack)
     return digest_of(simulate(PROBLEM, make_algorithm(method), plan))
 
 
