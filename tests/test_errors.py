@@ -1,8 +1,11 @@
 """Errors that a user can put right."""
 
+import errno
+from pathlib import Path
+
 import pytest
 
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import InputError, is_disk_fault, naming, require, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -19,3 +22,14 @@ def test_what_holds_passes_and_what_does_not_is_said() -> None:
     require(True, "never said")
     with pytest.raises(InputError, match="M must be at least 1, not 0"):
         require(False, "M must be at least 1, not 0")
+
+
+def test_a_failed_write_names_its_file() -> None:
+    def fail() -> None:
+        with naming(Path("some/file")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="some/file") as caught:
+        fail()
+    assert is_disk_fault(caught.value)
+    assert not is_disk_fault(FileNotFoundError(errno.ENOENT, "No such file"))

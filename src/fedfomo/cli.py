@@ -5,14 +5,13 @@ Torch takes seconds to import, so nothing here, nor a command's own help, import
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from fedfomo.commands.terminal import fail
-from fedfomo.errors import InputError, unknown
+from fedfomo.errors import InputError, is_disk_fault, unknown
 
 USAGE = """\
 usage: fedfomo COMMAND [--help]
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         fail("stopped", 130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        if not is_disk_fault(error):
             raise
         fail(f"cannot write {error.filename}: {error.strerror}", 2)
     sys.exit(0)

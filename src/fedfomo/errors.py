@@ -1,7 +1,10 @@
-"""The one exception for what a user can put right."""
+"""What a user can put right: one exception for it, and the errors of a disk."""
 
-from collections.abc import Iterable
+import errno
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from difflib import get_close_matches
+from os import PathLike, fspath
 
 
 class InputError(Exception):
@@ -20,3 +23,17 @@ def require(holds: bool, message: str) -> None:
     """Refuse what cannot work, in words."""
     if not holds:
         raise InputError(message)
+
+
+def is_disk_fault(error: OSError) -> bool:
+    """Tell whether a disk is full, failing or closed to us, which no program can put right."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
+
+
+@contextmanager
+def naming(path: PathLike[str]) -> Generator[None]:
+    """Let whatever the disk refuses carry the file's name: a failed write, unlike a failed open, does not say it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, fspath(path)) from error

@@ -35,6 +35,7 @@ from fedfomo.simulation.run import DENSE_LIMIT, Plan, RunResult, simulate
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
+from fedfomo.threads import THREADS
 
 Tell = Callable[[str], None]
 
@@ -134,8 +135,7 @@ def new_folder(out: Path | None, name: str) -> Path:
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    environment = _environment(prepared, config.setting)
-    write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
+    _write_environment(folder, prepared, config.setting)
 
 
 def go_on(
@@ -144,12 +144,18 @@ def go_on(
     """Run what is left of a run, from its configuration and its newest checkpoint."""
     config = read_config(folder)
     finished = folder / "result.json"
-    if finished.exists():
+    if finished.exists() and not RunHome.needs_clearing(folder):
         return read_record(folder)
     algorithm = make_algorithm(config.method, options_of(config.options))
     home = RunHome(folder, _digest(config, prepared), tell)
     started = time.monotonic()
     try:
+        if finished.exists():  # whoever finished the run was killed before it had cleared up, or was here until now
+            home.clear_up()
+            return read_record(folder)
+        if not (folder / "environment.json").exists():
+            _write_environment(folder, prepared, config.setting)
+        _check_processor(folder)
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
         network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():
@@ -244,6 +250,11 @@ def _rows(table: SparseTable | None) -> list[list[float]] | None:
     return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
 
 
+def _write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:
+    environment = _environment(prepared, setting)
+    write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
+
+
 def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
     shape = tuple(prepared.data.train.inputs.shape[1:])
     libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
@@ -251,6 +262,8 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "versions": {name: version(name) for name in libraries},
+        "threads": THREADS,
+        "instructions": _instructions(),
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
         "parameters": prepared.problem.model.layout.num_trainable,
@@ -262,6 +275,20 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "targets": scenario.partition.targets,
         "warnings": scenario.warnings,
     }
+
+
+def _instructions() -> str:
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _check_processor(folder: Path) -> None:
+    """Refuse to go on where sums are taken in another order: their last bits would be others."""
+    begun_with = json.loads((folder / "environment.json").read_bytes()).get("instructions", _instructions())
+    require(
+        begun_with == _instructions(),
+        f"{folder} was begun on a processor that computes with {begun_with}, and here it would be {_instructions()}:"
+        " go on with it where it was begun, or start a new run",
+    )
 
 
 def _digest(config: RunConfig, prepared: Prepared) -> str:

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 
 import torch
 
+THREADS = 1
+
 
 @contextmanager
 def one_torch_thread() -> Generator[None]:
     """Compute in one thread, as worker processes do, and put the number back afterwards."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     try:
         yield
     finally:

@@ -1,8 +1,9 @@
 """Runs that are killed, damaged or continued elsewhere end in the same bits as runs that are left alone."""
 
-import hashlib
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from faults import Disk
 from fedfomo.algorithms import make_algorithm
+from fedfomo.config import flags_of
 from fedfomo.errors import InputError
 from fedfomo.examples import ClientData, Examples
 from fedfomo.model import Model, Score
@@ -22,20 +25,10 @@ from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.run import Plan, simulate
 from fedfomo.training import Sgd
+from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
 RUN = ["run", "--method", "fedfomo", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]
-
-
-def _fingerprint(folder: Path) -> str:
-    """Hash all that a run promises to reproduce: models, log, affinity, scores."""
-    digest = hashlib.sha256()
-    for path in sorted([*folder.glob("models/*"), *folder.glob("affinity/*"), folder / "rounds.jsonl"]):
-        digest.update(path.name.encode() + path.read_bytes())
-    result = json.loads((folder / "result.json").read_text())
-    del result["seconds"]
-    digest.update(json.dumps(result, sort_keys=True).encode())
-    return digest.hexdigest()
 
 
 def _lines(log: Path) -> int:
@@ -58,7 +51,7 @@ def test_a_run_killed_three_times_ends_like_one_left_alone(tmp_path: Path) -> No
     subprocess.run([*command, "--workers", "1"], check=True, capture_output=True)
 
     assert _lines(killed / "rounds.jsonl") == 8
-    assert _fingerprint(killed) == _fingerprint(alone)
+    assert fingerprint(killed) == fingerprint(alone)
 
 
 class _Interrupt:
@@ -166,10 +159,95 @@ def test_every_bit_flip_in_a_manifest_is_noticed(interrupted: Path) -> None:
         damaged[position] ^= 1 << (position % 8)
         manifest.write_bytes(damaged)  # put aside in the last pass, if its damage was noticed
         found = home.checkpoints.newest("a")
-        # A flip that only changes how JSON is spelt leaves the content whole.
         assert found is not None
-        assert found.rounds_done == 3 or json.loads(damaged)["checkpoint"] == json.loads(whole)["checkpoint"]
+        assert found.rounds_done == 3
     home.close()
+
+
+def test_a_copy_of_an_older_manifest_is_passed_over(interrupted: Path, tmp_path: Path) -> None:
+    older, newest = sorted((interrupted / "checkpoints").iterdir())
+    shutil.copy(older, newest)
+    told: list[str] = []
+    assert _same(_run(interrupted, told=told), _expected(tmp_path))
+    assert "after-round-00004.json cannot be used: it is damaged" in told[0]
+
+
+def _flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_round_whose_line_of_the_log_is_damaged_is_played_again(interrupted: Path, tmp_path: Path) -> None:
+    _flip(interrupted / "rounds.jsonl", -9)
+    told: list[str] = []
+    assert _same(_run(interrupted, told=told), _expected(tmp_path))
+    assert "after-round-00004.json cannot be used: rounds.jsonl is damaged" in told[0]
+
+
+@pytest.mark.parametrize("damage", ["flipped bit", "lost"])
+def test_a_log_that_is_damaged_further_back_is_for_its_owner_to_decide_on(interrupted: Path, damage: str) -> None:
+    log = interrupted / "rounds.jsonl"
+    whole = log.read_bytes()
+    if damage == "flipped bit":
+        _flip(log, 9)
+    else:
+        log.unlink()
+    with pytest.raises(InputError, match=r"rounds.jsonl is damaged or not all there: put it back from a copy, or"):
+        _run(interrupted)
+    log.write_bytes(whole)
+    told: list[str] = []
+    _run(interrupted, told=told)
+    assert told == []  # nothing was put aside
+
+
+def test_what_killed_processes_had_begun_to_write_is_deleted(interrupted: Path) -> None:
+    begun = [interrupted / folder / "file.123.unfinished" for folder in ("affinity", "checkpoints", "tensors", ".")]
+    for path in begun:
+        path.write_bytes(b"half")
+    _run(interrupted)
+    assert not any(path.exists() for path in begun)
+
+
+def test_half_a_line_of_times_is_dropped(interrupted: Path) -> None:
+    with (interrupted / "seconds.jsonl").open("a") as file:
+        file.write('{"round": 4, "trai')
+    _run(interrupted)
+    rounds = [json.loads(line)["round"] for line in (interrupted / "seconds.jsonl").read_text().splitlines()]
+    assert rounds == list(range(6))
+
+
+def test_attempts_are_counted_each_for_its_round(tmp_path: Path) -> None:
+    home = RunHome(tmp_path, "a", print)
+    assert [home.attempts(n) for n in (3, 13, 3, 1, 3)] == [1, 1, 2, 1, 3]
+    home.close()
+
+
+def test_a_lost_worker_costs_one_line(tmp_path: Path) -> None:
+    """The first of two workers to write what a client left is killed, as the system does when memory runs out."""
+    config = config_of(rounds=2, clients=2, stack=False)
+    alone = Alone(tmp_path / "alone", config)
+    killed_at = next(n for n, step in enumerate(alone.steps) if "-clients-" in step.file)
+    folder = tmp_path / "run"
+    flags = shlex.split(" ".join(flags_of(config)))
+    first = Disk(folder, "kill", killed_at).stand_between
+    code, said = command(["run", *flags, "--out", str(folder)], config, 2, first)
+    assert code == 2
+    assert len(said.splitlines()) == 1
+    assert "a worker process died (exit code -9)" in said
+    assert f"fedfomo resume {folder}" in said
+    assert alone.fault_in(folder, 0, play(folder, config)) is None
+
+
+def test_a_run_that_was_finished_but_not_cleared_up_is(tmp_path: Path) -> None:
+    config = config_of(rounds=2, clients=2, stack=False)
+    alone = Alone(tmp_path / "alone", config)
+    cleared_at = max(n for n, step in enumerate(alone.steps) if step.file.startswith("result.json")) + 2
+    folder = tmp_path / "run"
+    assert play(folder, config, first=Disk(folder, "kill", cleared_at).stand_between).exit_code == KILLED
+    assert (folder / "result.json").exists()
+    assert (folder / "checkpoints").exists()
+    assert alone.fault_in(folder, 2, play(folder, config)) is None
 
 
 def test_without_any_whole_checkpoint_the_run_starts_anew(interrupted: Path, tmp_path: Path) -> None:
@@ -218,6 +296,6 @@ def test_a_full_disk_costs_one_line_and_no_finished_round(tmp_path: Path) -> Non
         subprocess.run([*FEDFOMO, "resume", str(disk / "run")], check=True, capture_output=True)
         alone = tmp_path / "alone"
         subprocess.run([*FEDFOMO, *RUN, "--out", str(alone)], check=True, capture_output=True)
-        assert _fingerprint(disk / "run") == _fingerprint(alone)
+        assert fingerprint(disk / "run") == fingerprint(alone)
     finally:
         subprocess.run(["umount", str(disk)], check=True)

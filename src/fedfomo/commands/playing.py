@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import shutil
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,11 +14,14 @@ from fedfomo.config import CompareConfig, RunConfig, Setting, named, options_of,
 from fedfomo.display.privacy import epsilon_table
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
+from fedfomo.errors import is_disk_fault
 from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
 from fedfomo.privacy.statement import privacy_sentences
+from fedfomo.simulation.crew import WorkerLostError
 from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener
 from fedfomo.tracking import Tracker, figures_of, open_tracker
 
@@ -30,7 +33,11 @@ def play_run(config: RunConfig) -> None:
     make_algorithm(config.method, options_of(config.options))  # refuse before anything is written
     prepared = prepare(config.setting, config.seed)
     folder = new_folder(config.out, config.method)
-    start_run(config, folder, prepared)
+    try:
+        start_run(config, folder, prepared)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing is in it yet: the same command may be given again
+        raise
     finish_run(folder, config, prepared)
 
 
@@ -53,7 +60,7 @@ def play_comparison(config: CompareConfig, name: str) -> Path:
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, options_of(planned.options))
     folder = new_folder(config.out, name)
-    (folder / "config.toml").write_text(write_toml(config))
+    write_atomically(folder / "config.toml", write_toml(config).encode())
     finish_comparison(folder, config)
     return folder
 
@@ -109,9 +116,11 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     except KeyboardInterrupt:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", 130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_disk_fault(error):
             raise
-        fail(f"cannot write {error.filename}: {error.strerror}; make room, then {hint}", 2)
+        fail(f"cannot write {error.filename}: {error.strerror}; put that right, then {hint}", 2)
+    except WorkerLostError as error:
+        fail(f"{error}: with fewer workers, {hint} --workers N", 2)
     for client, number in sorted(record.refusals.items()):
         warn(f"uploads of client {client} were refused in {number} rounds; {folder / 'rounds.jsonl'} says why")
     return record

@@ -119,6 +119,7 @@ class _ServerRun:
             traffic=asdict(Traffic(**before.traffic) + played.traffic),
             gradients=0,
             log_bytes=self._log(round, cohort, refused),
+            log_checksum=self._home.log_checksum,
             checksums={},
         ).with_checksums(self._home.tensors.checksums)
         self._home.checkpoints.save(after)

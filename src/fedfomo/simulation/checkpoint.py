@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, require
 from fedfomo.model import Score
 from fedfomo.simulation.tensors import References, files_in, write_atomically
 
@@ -36,6 +36,7 @@ class Checkpoint:
     checksums: Mapping[str, str]
     models: Mapping[int, References] = field(default_factory=dict[int, References])  # of clients under privacy
     bills: Mapping[int, list[list[Any]]] = field(default_factory=dict[int, list[list[Any]]])  # what these have paid
+    log_checksum: str | None = None  # of that much of the log
 
     def files(self) -> set[str]:
         """Name every tensor file that the checkpoint refers to."""
@@ -50,19 +51,18 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path, tensors: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, tensors: Path, log: Path, tell: Callable[[str], None]) -> None:
         self._folder = folder
         self._tensors = tensors
+        self._log = log
         self._tell = tell
         self._files: dict[Path, set[str]] = {}  # what each kept checkpoint refers to
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop those that are too old."""
-        body = json.dumps(checkpoint, default=vars, sort_keys=True)
-        content = json.dumps({"checksum": _checksum(body.encode()), "checkpoint": body})
         path = self._path(checkpoint.rounds_done)
-        write_atomically(path, content.encode())
+        write_atomically(path, _sealed(json.dumps(checkpoint, default=vars, sort_keys=True)))
         self._files[path] = checkpoint.files()
         for outdated in self._newest_first()[KEPT:]:
             outdated.unlink()
@@ -78,6 +78,7 @@ class Checkpoints:
 
     def newest(self, configuration: str) -> Checkpoint | None:
         """Return the newest checkpoint that is whole, and put aside those that are not, saying so."""
+        is_log_damaged = False
         for path in self._newest_first():
             checkpoint = self._read(path)
             fault = "it is damaged" if checkpoint is None else self._fault(checkpoint)
@@ -86,15 +87,33 @@ class Checkpoints:
                 path.rename(path.with_suffix(".damaged"))
                 self._files.pop(path, None)
                 continue
+            if not self._has_log_of(checkpoint):
+                self._tell(f"checkpoint {path.name} cannot be used: {self._log.name} is damaged; trying the one before")
+                is_log_damaged = True
+                continue
             if checkpoint.configuration != configuration:
                 raise InputError(
                     f"{path} was made with another configuration, or another version of fedfomo or torch:"
                     " restore these, or start a new run"
                 )
             return checkpoint
+        # Rounds that were played well are not played again for the sake of their lines, unless somebody says so.
+        require(
+            not is_log_damaged,
+            f"{self._log} is damaged or not all there: put it back from a copy, or start again from the first round"
+            f" by deleting {self._folder}",
+        )
         if any(self._folder.glob("*.damaged")):
             self._tell("no usable checkpoint is left: starting again from the first round")
         return None
+
+    def _has_log_of(self, checkpoint: Checkpoint) -> bool:
+        if checkpoint.log_checksum is None:
+            return True
+        if not self._log.exists():
+            return False
+        with self._log.open("rb") as file:
+            return _checksum(file.read(checkpoint.log_bytes)) == checkpoint.log_checksum
 
     def _fault(self, checkpoint: Checkpoint) -> str | None:
         for name in sorted(checkpoint.files()):
@@ -107,15 +126,17 @@ class Checkpoints:
 
     def _read(self, path: Path) -> Checkpoint | None:
         try:
-            outer: dict[str, Any] = json.loads(path.read_bytes())
-            if outer["checksum"] != _checksum(outer["checkpoint"].encode()):
+            content = path.read_bytes()
+            body: str = json.loads(content)["checkpoint"]
+            if content != _sealed(body):
                 return None
-            inner: dict[str, Any] = json.loads(outer["checkpoint"])
+            inner: dict[str, Any] = json.loads(body)
             for name in ("memories", "models", "bills", "refusals"):
                 inner[name] = {int(client): content for client, content in inner[name].items()}
             scores = inner["scores_after_training"]
             inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
-            return Checkpoint(**inner)
+            checkpoint = Checkpoint(**inner)
+            return checkpoint if path == self._path(checkpoint.rounds_done) else None  # it may be a copy of another
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -124,6 +145,10 @@ class Checkpoints:
 
     def _newest_first(self) -> list[Path]:
         return sorted(self._folder.glob("after-round-*.json"), reverse=True)
+
+
+def _sealed(body: str) -> bytes:
+    return json.dumps({"checksum": _checksum(body.encode()), "checkpoint": body}).encode()
 
 
 def _checksum(content: bytes) -> str:

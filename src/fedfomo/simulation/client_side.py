@@ -57,6 +57,7 @@ class Order:
 
     round: int
     parts: Sequence[Part]
+    file: str  # for the results
 
 
 @dataclass(frozen=True)
@@ -215,10 +216,8 @@ class ClientSide:
             for name, value in own.results.items():
                 fields = {"": value} if isinstance(value, Tensor) else wire.pack(value)
                 flat |= {f"{part.client}:{name}:{field}": tensor for field, tensor in fields.items()}
-        what = "clients" if any(part.trains for part in order.parts) else "updates"
-        file = f"round-{order.round:05d}-{what}-{order.parts[0].client:05d}.safetensors"
         places: dict[str, References] = {}
-        for place, reference in self._files.save(file, flat).items():
+        for place, reference in self._files.save(order.file, flat).items():
             owner, _, field = place.rpartition(":")
             places.setdefault(owner, {})[field] = reference
         return [

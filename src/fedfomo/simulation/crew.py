@@ -7,7 +7,6 @@ cores as soon as the machine is busy, and one thread everywhere makes results in
 
 from __future__ import annotations
 
-import errno
 import gc
 import json
 import multiprocessing
@@ -23,16 +22,21 @@ from typing import Any, Protocol
 
 import torch
 
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, is_disk_fault
 from fedfomo.model import Score
 from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report, Update
 from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.lifetime import die_with
 from fedfomo.simulation.memory import use_large_pages
 from fedfomo.threads import one_torch_thread
 
 
 class WorkerError(RuntimeError):
     """A worker process died or failed while it carried out an order."""
+
+
+class WorkerLostError(WorkerError):
+    """A worker process is gone, and nobody knows why."""
 
 
 class Crew(Protocol):
@@ -80,7 +84,7 @@ class Workers:
             ours, theirs = context.Pipe()
             # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
             inherited = [*self._processes, ours]
-            process = context.Process(target=_work, args=(client_side, theirs, inherited), daemon=True)
+            process = context.Process(target=_work, args=(client_side, theirs, inherited, os.getpid()), daemon=True)
             with warnings.catch_warnings():
                 # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -125,16 +129,19 @@ class Workers:
         except (EOFError, ConnectionResetError):
             process = self._processes[connection]
             process.join()
-            raise WorkerError(
+            raise WorkerLostError(
                 f"a worker process died (exit code {process.exitcode}) with {clients_in(order)} in round"
                 f" {order.round}; memory may have run out"
             ) from None
         return read_answer(content, order)
 
 
-def _work(client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection]) -> None:
+def _work(
+    client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection], coordinator: int
+) -> None:
     """Carry out orders until the other end of the pipe is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinating process's to handle
+    die_with(coordinator)
     for connection in inherited:
         connection.close()
     torch.set_num_threads(1)
@@ -151,7 +158,7 @@ def answer(side: ClientSide, order: Order) -> Any:
     try:
         return side.carry_out(order)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if is_disk_fault(error):
             return {"errno": error.errno, "path": str(error.filename)}
         return {"failure": traceback.format_exc()}
     except InputError as error:
@@ -171,7 +178,7 @@ def read_order(content: bytes) -> Order:
     for part in order["parts"]:
         update = part["update"]
         part["update"] = update and Update(_score(update["score"]), update["gradients"], update["losses"])
-    return Order(order["round"], [Part(**part) for part in order["parts"]])
+    return Order(order["round"], [Part(**part) for part in order["parts"]], order["file"])
 
 
 def read_answer(content: bytes, order: Order) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -45,6 +46,8 @@ class SimulatedExchange:
         self._crew = crew
         self._files = files
         self._grouping = grouping
+        # Workers of a process that was killed may write for a moment longer: never to a file that is ours.
+        self._sitting = secrets.token_hex(4)
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
@@ -85,7 +88,7 @@ class SimulatedExchange:
 
     def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[Outcome]:
         self._outcomes = {}
-        orders = RoundOrders(round, self._parts(round, downloads, trains), self._grouping)
+        orders = RoundOrders(round, self._parts(round, downloads, trains), self._grouping, self._sitting)
         for report in self._crew.carry_out(orders):
             self._files.checksums.update(report.checksums)
             self.seconds.add(report.seconds)

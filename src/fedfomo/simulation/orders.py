@@ -43,8 +43,9 @@ class RoundOrders:
     idle, and train last, in whichever hands are free: each worker then has as much to do as the others.
     """
 
-    def __init__(self, round: int, parts: Sequence[Part], grouping: Grouping) -> None:
+    def __init__(self, round: int, parts: Sequence[Part], grouping: Grouping, sitting: str = "") -> None:
         self._round = round
+        self._sitting = sitting  # part of every file's name
         self._size = grouping.size(len(parts))
         self._updates: dict[ClientId, Outcome] = {}  # of clients that have personalised and not trained
         self._num_idle = grouping.idle_at_the_end(sum(part.trains for part in parts))
@@ -57,11 +58,11 @@ class RoundOrders:
         for number in range(self._num_idle):
             early = self._split[number :: self._num_idle]
             if early:
-                yield Order(self._round, [replace(part, trains=False) for part in early])
+                yield self._order([replace(part, trains=False) for part in early], "updates")
         for start in range(0, len(self._whole), self._size):
-            yield Order(self._round, self._whole[start : start + self._size])
+            yield self._order(self._whole[start : start + self._size])
         for part in self._split:
-            yield Order(self._round, [self._rest_of(part)])
+            yield self._order([self._rest_of(part)])
 
     def is_whole(self, outcome: Outcome) -> bool:
         """Tell whether a client is done; if it has only personalised, keep that until it trains."""
@@ -69,6 +70,10 @@ class RoundOrders:
             self._updates[outcome.client] = outcome
             return False
         return True
+
+    def _order(self, parts: Sequence[Part], what: str = "clients") -> Order:
+        file = f"round-{self._round:05d}-{what}-{parts[0].client:05d}-{self._sitting}.safetensors"
+        return Order(self._round, parts, file)
 
     def _rest_of(self, part: Part) -> Part:
         made = self._updates.pop(part.client, None)

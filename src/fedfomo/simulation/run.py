@@ -181,6 +181,7 @@ class _Run:
             traffic=asdict(Traffic(**before.traffic) + played.traffic),
             gradients=before.gradients + self._exchange.gradients(),
             log_bytes=log_bytes,
+            log_checksum=self._home.log_checksum if self._home else None,
             checksums={},
         )
         after = after.with_checksums(self._files.checksums)

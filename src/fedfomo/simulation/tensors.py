@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfomo.errors import naming
 from fedfomo.wire import Flat
 
 References = dict[str, str]
@@ -83,7 +84,7 @@ class TensorFiles:
         self.checksums = {name: checksum for name, checksum in self.checksums.items() if name in kept}
         for path in self.folder.iterdir():
             if path.name not in kept:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
     def _tensor(self, place: str) -> Tensor:
         if place.startswith("="):
@@ -172,23 +173,28 @@ def files_in(references: References) -> set[str]:
 def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = True) -> None:
     """Write a file so that a reader, or a power cut, finds the old content or the new, and nothing between."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            file.writelines(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write does not name its file
-    finally:
-        unfinished.unlink(missing_ok=True)
-    if durable:
-        folder = os.open(path.parent, os.O_RDONLY)
+    with naming(path):
         try:
-            os.fsync(folder)
+            with unfinished.open("wb") as file:
+                file.writelines(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            unfinished.replace(path)
         finally:
-            os.close(folder)
+            unfinished.unlink(missing_ok=True)
+        if durable:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def delete_unfinished(folder: Path) -> None:
+    """Delete what processes that were killed had begun to write, here and in all folders below."""
+    for path in folder.rglob("*.unfinished"):
+        path.unlink(missing_ok=True)  # its writer may be dying just now
 
 
 def _identity(tensor: Tensor) -> _Identity:
