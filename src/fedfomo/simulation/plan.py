@@ -31,3 +31,20 @@ class Plan:
         chances = self.dropout, self.lateness
         is_fair = min(chances) >= 0 and sum(chances) < 1
         require(is_fair, f"dropout and lateness must be at least 0 and together below 1, not {chances}")
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How many clients share an order, and so a message, a file and perhaps a computation."""
+
+    is_stacked: bool
+    workers: int
+    model_bytes: int
+
+    def size(self, num_clients: int) -> int:
+        """Return the number of clients an order; if they are stacked, it must not depend on who does the work."""
+        if self.is_stacked:
+            return min(max(16, num_clients // 16), 64)
+        # Several orders a worker balance the load; several clients an order save files, if these stay small.
+        fair = num_clients // (8 * max(1, self.workers))
+        return max(1, min(fair, 32, 4_000_000 // self.model_bytes))

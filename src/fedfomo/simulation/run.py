@@ -7,6 +7,7 @@ next, so going on after a crash and going on without one are the same code.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.failures import Failures, draw_failures
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.home import RunHome, to_json
-from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.plan import Grouping, Plan
 from fedfomo.simulation.ray_crew import RayWorkers
 from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.tensors import TensorFiles
@@ -49,23 +50,8 @@ from fedfomo.threads import one_torch_thread
 
 # Beyond this many clients, a dense matrix is more than a reader can use or a disk should hold.
 DENSE_LIMIT = 1000
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """How many clients share an order, and so a message, a file and perhaps a computation."""
-
-    is_stacked: bool
-    workers: int
-    model_bytes: int
-
-    def size(self, num_clients: int) -> int:
-        """Return the number of clients an order; if they are stacked, it must not depend on who does the work."""
-        if self.is_stacked:
-            return min(max(16, num_clients // 16), 64)
-        # Several orders a worker balance the load; several clients an order save files, if these stay small.
-        fair = num_clients // (8 * max(1, self.workers))
-        return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
+# So many matrices tell how affinity came about; the log has every round's increments.
+MOST_MATRICES = 200
 
 
 @dataclass(frozen=True)
@@ -288,7 +274,9 @@ class _Run:
         return length
 
     def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
-        if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
+        planned = self._plan.rounds
+        is_kept = (planned - round - 1) % math.ceil(planned / MOST_MATRICES) == 0  # the last one is among them
+        if is_kept and isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
             name = f"affinity/after-round-{round + 1:05d}.safetensors"
             home.write_tensors(name, {"affinity": state.affinity.dense()})
 
