@@ -174,6 +174,21 @@ def kill(pid: int) -> None:
         time.sleep(0.01)
 
 
+@contextmanager
+def asleep(made: Federation, name: str) -> Iterator[None]:
+    """Stop all processes of a site, and let them go on afterwards."""
+    pids = [made._running[name].pid, *below(made._running[name].pid)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert wait_until(lambda: all(_state(pid) in ("T", "Z", "X") for pid in pids), 30)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
 def _state(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -18,6 +18,7 @@ from fedfomo.examples import ClientData, Examples
 from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, draw_cohort, messages_of, play_round
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.failures import Failures, draw_failures
 from fedfomo.simulation.run import Plan, RunResult, simulate
 from worlds import (
     ROUNDS,
@@ -161,6 +162,26 @@ def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> N
         assert digest(simulate(problem, algorithm, plan).models) == digest(models)
 
 
+def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm) -> None:
+    """Who drops out stays as it was; who is late has moved on, and no round, then or later, has its upload in it."""
+    problem, plan = points_problem(), Plan(rounds=ROUNDS, dropout=0.25, lateness=0.25)
+    federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
+    state = _start(problem, algorithm)
+    failed: list[Failures] = []
+    for t in range(ROUNDS):
+        failed.append(draw_failures(range(6), 6, plan.dropout, plan.lateness, problem.seed, t))
+        exchange.unheard = failed[-1].late
+        state = play_round(federation, state, t, [n for n in range(6) if n not in failed[-1].dropped], exchange).state
+    assert any(failures.dropped for failures in failed)
+    assert any(failures.late for failures in failed)
+    for n, download in dispatch_all(federation, state, ROUNDS, range(6)).items():
+        exchange.personalise(ROUNDS, n, download)
+    result = simulate(problem, algorithm, plan)
+    assert digest(result.models) == digest(exchange.personalised)
+    assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
+    assert digest_of(result) == run(algorithm, problem, replace(plan, workers=2))
+
+
 def part_of_the_clients_is_enough(algorithm: AnyAlgorithm) -> None:
     """With a third of the clients a round, everybody ends with a usable model, reproducibly."""
     problem, plan = points_problem(), Plan(rounds=4, participation=0.34)
@@ -273,6 +294,7 @@ LAWS: tuple[Law, ...] = (
     the_order_of_clients_is_irrelevant,
     the_number_of_workers_is_irrelevant,
     the_simulator_plays_the_rounds_of_a_plain_loop,
+    clients_that_fail_are_as_good_as_unasked_or_unheard,
     part_of_the_clients_is_enough,
     an_absent_client_is_tolerated,
     a_round_that_nobody_answers_leaves_the_models_alone,

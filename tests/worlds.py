@@ -165,7 +165,7 @@ class InProcess:
         self.personalised: dict[ClientId, Tensor] = {}
         self._problem = problem
         self._algorithm = algorithm
-        self._unheard = unheard  # their uploads are lost on the way
+        self.unheard = unheard  # their uploads are lost on the way
         self._broken = broken  # their uploads arrive as NaN
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
@@ -176,7 +176,7 @@ class InProcess:
                 continue
             trained = self._algorithm.train(client, download, self.memories[n])
             self.memories[n] = trained.memory
-            if n not in self._unheard and contributes(client.data):
+            if n not in self.unheard and contributes(client.data):
                 uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
         return uploads.items()
 

@@ -43,6 +43,10 @@ class Setting:
     """Communication rounds."""
     participation: float = 1.0
     """Share of the clients that take part in a round, drawn afresh each time."""
+    dropout: float = 0.0
+    """Chance that a client of a round fails before it has done anything."""
+    lateness: float = 0.0
+    """Chance that a client of a round does its work, and uploads after the round has closed: too late."""
     evaluate_every: int = 1
     """Score clients on their test data in every so many rounds, and always in the last."""
     workers: int | None = None
@@ -60,6 +64,9 @@ class Setting:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
         share = self.participation
         require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
+        chances = self.dropout, self.lateness
+        is_fair = min(chances) >= 0 and sum(chances) < 1
+        require(is_fair, f"dropout and lateness must be at least 0 and together below 1, not {chances}")
         require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
         for tracker in self.track:
             if tracker not in TRACKERS:

@@ -31,7 +31,8 @@ from fedfomo.privacy.accounting import Spent
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome, to_json
-from fedfomo.simulation.run import DENSE_LIMIT, Plan, RunResult, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
@@ -97,7 +98,16 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     workers = workers if model.device.type == "cpu" else 0
     is_possible = setting.executor == "processes" or model.device.type == "cpu"
     require(is_possible, f"a Ray cluster computes on cpu, not {setting.device}: leave out --device or --executor")
-    plan = Plan(setting.rounds, setting.participation, setting.evaluate_every, workers, setting.stack, setting.executor)
+    plan = Plan(
+        rounds=setting.rounds,
+        participation=setting.participation,
+        evaluate_every=setting.evaluate_every,
+        workers=workers,
+        stack=setting.stack,
+        executor=setting.executor,
+        dropout=setting.dropout,
+        lateness=setting.lateness,
+    )
     return Prepared(data, scenario, problem, plan)
 
 
@@ -296,6 +306,9 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     settings = asdict(config)
     del settings["out"], settings["setting"]["data"]
     del settings["setting"]["workers"], settings["setting"]["executor"], settings["setting"]["track"]
+    for chance in ("dropout", "lateness"):  # unless clients fail, a run is what it was when there was no word for it
+        if settings["setting"][chance] == 0:
+            del settings["setting"][chance]
     versions = [version(name) for name in ("fedfomo", "torch")]
     digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
     for client in prepared.scenario.partition.clients:

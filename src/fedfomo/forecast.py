@@ -7,7 +7,7 @@ import time
 from fedfomo.federation import cohort_size
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan
+from fedfomo.simulation.plan import Plan
 from fedfomo.threads import one_torch_thread
 from fedfomo.training import Sgd
 
@@ -36,5 +36,5 @@ def forecast_seconds(problem: Problem, plan: Plan) -> float:
             return 0.0
         per_example = (time.perf_counter() - started) / measured
     examples = sum(len(data.train) for data in problem.clients) * (trainer.epochs + 1)
-    share = cohort_size(len(problem.clients), plan.participation) / len(problem.clients)
+    share = cohort_size(len(problem.clients), plan.participation) / len(problem.clients) * (1 - plan.dropout)
     return plan.rounds * share * examples * per_example / max(1, plan.workers)

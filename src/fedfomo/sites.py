@@ -30,7 +30,8 @@ from fedfomo.report.facts import Facts
 from fedfomo.report.page import write_report
 from fedfomo.report.sentences import helpers_of
 from fedfomo.simulation.client_side import Problem, contributes
-from fedfomo.simulation.run import Plan, RunResult, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.simulation.watching import Watcher
 from fedfomo.site_facts import Log, site_source
 from fedfomo.training import LocalTrainer, Sgd

@@ -54,7 +54,7 @@ def figures_of(line: Mapping[str, Any]) -> dict[str, float]:
                 figures[f"{point}/{figure}/worst"] = values[0] if figure == "accuracy" else values[-1]
                 figures[f"{point}/{figure}/p{100 * tail:.0f}"] = percentile(values, tail)
     figures |= {f"traffic/{what}": float(amount) for what, amount in line["traffic"].items()}
-    figures["clients/took_part"] = float(len(line["cohort"]))
+    figures["clients/took_part"] = float(len(line["cohort"]) - len(line.get("dropped", ())))
     figures["clients/refused"] = float(len(line["refused"]))
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 

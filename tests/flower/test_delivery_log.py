@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedfomo.errors import InputError
-from fedfomo.flower.delivery_log import DeliveryLog, fault_in
+from fedfomo.flower.delivery_log import DeliveryLog, Owners, fault_in
 
 
 def _log(path: Path, lines: int = 30) -> list[str]:
@@ -69,3 +69,17 @@ def test_a_line_that_a_crash_tore_is_dropped_and_tampering_stops_the_server(tmp_
     path.write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(InputError, match="tampered with: line 1 does not follow"):
         DeliveryLog(path)
+
+
+def test_owners_are_known_as_long_as_their_models_may_be_sent_and_no_longer() -> None:
+    owners = Owners()
+    for number in range(100):
+        owners.note("leeds", [f"leeds-{number}"])
+        owners.note("turin", [f"turin-{number}", f"turin-{number}-b"])
+    owners.note("leeds", ["leeds-99"])  # the round is played again
+    assert owners.of({"a": "leeds-99", "b": "leeds-98", "c": "turin-99-b", "d": "an average"}) == {
+        "a": "leeds",
+        "b": "leeds",
+        "c": "turin",
+    }
+    assert owners.of({"a": "leeds-97"}) == {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
-from federations import SITES, Federation, federation, kill, same
+from federations import SITES, Federation, asleep, federation, kill, same
 
 pytestmark = pytest.mark.deployment
 
@@ -68,3 +69,26 @@ def test_a_site_dies_and_comes_back(tmp_path: Path) -> None:
         assert answered[-1], made.told()
         without = next(played for played in made.rounds() if slot not in played["answered"])
         assert len(without["answered"]) == 2
+
+
+def test_a_site_that_sleeps_past_the_deadline_is_left_out_and_its_answer_never_used(tmp_path: Path) -> None:
+    deadline = 25
+    settings = ("--rounds", "4", "--minimum", "2", "--capacity", "3", "--epochs", "2", "--deadline", str(deadline))
+    with federation(tmp_path, *settings) as made:
+        made.start_server()
+        made.start_sites(*SITES)
+        _in_the_midst(made, 1)
+        with asleep(made, "turin"):
+            made.wait_for(lambda: made.rounds_done() >= 2)
+            seconds = json.loads(made.folder.status.read_bytes())["seconds"]
+        made.wait()
+        slot = {site.name: site.slot for site in made.all()}["turin"]
+        missed = made.rounds()[1]
+        assert sorted([*missed["answered"], slot]) == [0, 1, 2]
+        assert str(slot) in missed["faults"]  # by the server's clock, or by Flower's, which says it in other words
+        assert deadline <= seconds <= deadline + 5
+        received = [json.loads(line) for line in made.folder.deliveries.read_text().splitlines()]
+        rounds = [r["round"] for r in received if r["event"] == "received" and r["from"] == "turin"]
+        assert 0 in rounds
+        assert 1 not in rounds
+    print(f"asleep: the round closed after {seconds:.1f} s; turin was heard in rounds {rounds}")  # noqa: T201

@@ -23,9 +23,10 @@ from fedfomo.model import Model, Score
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.run import MOST_MATRICES, Plan, simulate
 from fedfomo.training import Sgd
 from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
+from worlds import points_problem
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
 RUN = ["run", "--method", "fedfomo", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]
@@ -127,6 +128,17 @@ def test_two_checkpoints_are_kept_and_no_file_that_neither_needs(interrupted: Pa
     assert names == ["after-round-00003.json", "after-round-00004.json"]
     rounds = {path.name[:11] for path in (interrupted / "tensors").iterdir()}
     assert rounds == {"round-00002", "round-00003"}
+
+
+def test_a_long_run_keeps_no_more_matrices_than_a_reader_needs(tmp_path: Path) -> None:
+    home = RunHome(tmp_path, "a", print)
+    try:
+        simulate(points_problem(2), make_algorithm("fedfomo"), Plan(rounds=MOST_MATRICES + 3), home)
+    finally:
+        home.close()
+    kept = sorted(path.stem for path in (tmp_path / "affinity").iterdir())
+    assert len(kept) == (MOST_MATRICES + 4) // 2
+    assert kept[-1] == f"after-round-{MOST_MATRICES + 3:05d}"
 
 
 @pytest.mark.parametrize(

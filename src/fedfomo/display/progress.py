@@ -66,7 +66,8 @@ class RunBar:
     def round_done(
         self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
     ) -> None:
-        """Show the accuracy of the clients that took part."""
+        """Show the accuracy of the clients that took part; who dropped out was not counted before."""
+        self._progress.update(self._task, completed=(round + 1) * self._cohort)
         if not after_update:
             return
         accuracy = f"accuracy {_mean(after_update):.3f}, trained {_mean(after_training):.3f}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,6 +60,31 @@ class DeliveryLog:
         if self._path.exists():
             with self._path.open() as file:
                 yield from map(json.loads, file)
+
+
+class Owners:
+    """Whose the models are that may still be sent: those of each site's last two uploads.
+
+    Two, since a round that too few sites answered is played again with the models of the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._uploads: dict[str, list[list[str]]] = {}  # of each site
+        self._owners: dict[str, str] = {}  # by a model's hash
+
+    def note(self, site: str, hashes: Iterable[str]) -> None:
+        """Take down what a site has uploaded; the same again, in a round that is played again, counts once."""
+        upload, known = list(hashes), self._uploads.get(site, [])
+        if upload in known:
+            return
+        for found in (found for outdated in known[:-1] for found in outdated):
+            self._owners.pop(found, None)
+        self._uploads[site] = [*known[-1:], upload]
+        self._owners.update(dict.fromkeys(upload, site))
+
+    def of(self, models: Mapping[str, str]) -> dict[str, str]:
+        """Return the owners, as far as they are known, of named models that are given by their hashes."""
+        return {name: self._owners[found] for name, found in models.items() if found in self._owners}
 
 
 def fault_in(path: Path) -> str | None:

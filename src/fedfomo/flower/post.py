@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedfomo.client import ClientId
 from fedfomo.flower.carriage import NONCE, PROOF, SITE, content_of, record_of
 from fedfomo.flower.checks import ECHOED, require_header
-from fedfomo.flower.delivery_log import DeliveryLog
+from fedfomo.flower.delivery_log import DeliveryLog, Owners
 from fedfomo.flower.parcels import Parcel, digest_of
 from fedfomo.flower.sealing import Sealer, SealError
 from fedfomo.flower.settings import FederationFolder, Site
@@ -41,13 +41,10 @@ class Post:
         self._sealer = Sealer.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
         self._asked: dict[int, float] = {}  # when strangers may be asked again
-        # Who uploaded a model, by its hash; what was uploaded before a restart is known from the log.
-        self._owners = {
-            found: record["from"]
-            for record in self.deliveries.records()
-            if record["event"] == "received"
-            for found in record["models"].values()
-        }
+        self._owners = Owners()
+        for record in self.deliveries.records():  # what was uploaded before a restart
+            if record["event"] == "received":
+                self._owners.note(record["from"], record["models"].values())
 
     def online(self) -> dict[ClientId, int]:
         """Return the nodes of the sites that are there now; the registry is read anew, since sites may join."""
@@ -91,15 +88,16 @@ class Post:
         """Log whose model arrived, so that deliveries can say whose they were."""
         name = self.names()[slot]
         hashes = _hashes(models)
-        self._owners.update(dict.fromkeys(hashes.values(), name))
+        self._owners.note(name, hashes.values())
         self.deliveries.add({"event": "received", "round": round, "from": name, "models": hashes})
 
     def _send(self, site: Site, node: int, order: Parcel, closes: float) -> str:
         sealed = self._sealer.seal(site.seal, order.to_bytes(order.header["bits"]))
         hashes = _hashes(order.tensors)
-        owners = {name: self._owners[found] for name, found in hashes.items() if found in self._owners}
         header = {name: order.header[name] for name in ("round", "attempt", "kind")}
-        self.deliveries.add({"event": "sent", **header, "to": site.name, "models": hashes, "of": owners})
+        self.deliveries.add(
+            {"event": "sent", **header, "to": site.name, "models": hashes, "of": self._owners.of(hashes)}
+        )
         left = max(1.0, closes - time.monotonic())
         record = record_of(sealed)
         message = Message(record, node, MessageType.TRAIN, ttl=left, group_id=str(order.header["round"]))

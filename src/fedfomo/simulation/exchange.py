@@ -15,6 +15,7 @@ from fedfomo.model import Score
 from fedfomo.privacy.accounting import added, from_rows, to_rows
 from fedfomo.simulation.client_side import Outcome, Part, Problem, contributes
 from fedfomo.simulation.crew import Crew
+from fedfomo.simulation.failures import Failures
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.orders import Grouping, RoundOrders
 from fedfomo.simulation.tensors import References, TensorFiles
@@ -37,6 +38,7 @@ class SimulatedExchange:
         self.bills: Mapping[ClientId, list[list[Any]]] = {}  # what clients have paid for looks at private records
         self.scored: Collection[ClientId] = ()  # on their test examples
         self.attempts = 1  # how often the next call's looks are paid for
+        self.failures = Failures()  # of the next round
         self.seconds = Seconds()
         self._outcomes: dict[ClientId, Outcome] = {}  # of the last call
         self._client_done = client_done
@@ -50,9 +52,12 @@ class SimulatedExchange:
         self._sitting = secrets.token_hex(4)
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
-        """Let every client personalise and train; who cannot contribute keeps what it trained to itself."""
-        for outcome in self._carry_out(round, downloads, trains=True):
-            if outcome.upload is None or not contributes(self._problem.clients[outcome.client]):
+        """Let clients personalise and train; who cannot contribute, or is late, has trained for itself alone."""
+        dropped, late = set(self.failures.dropped), set(self.failures.late)
+        received = {client: download for client, download in downloads.items() if client not in dropped}
+        for outcome in self._carry_out(round, received, trains=True):
+            is_heard = outcome.client not in late and contributes(self._problem.clients[outcome.client])
+            if outcome.upload is None or not is_heard:
                 continue
             yield outcome.client, wire.unpack(self._upload, self._files.load(outcome.upload))
 

@@ -7,18 +7,18 @@ next, so going on after a crash and going on without one are the same code.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from fedfomo import wire
-from fedfomo.errors import require
 from fedfomo.federation import (
     AnyAlgorithm,
     ClientId,
@@ -37,9 +37,11 @@ from fedfomo.simulation.checkpoint import Checkpoint
 from fedfomo.simulation.client_side import ClientSide, Problem, stack_of
 from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
+from fedfomo.simulation.failures import Failures, draw_failures
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.orders import Grouping
+from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.ray_crew import RayWorkers
 from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.tensors import TensorFiles
@@ -49,26 +51,8 @@ from fedfomo.threads import one_torch_thread
 
 # Beyond this many clients, a dense matrix is more than a reader can use or a disk should hold.
 DENSE_LIMIT = 1000
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long a run is, who takes part, and who does the work."""
-
-    rounds: int = 20
-    participation: float = 1.0
-    evaluate_every: int = 1
-    workers: int = 0  # processes beside this one
-    stack: bool = False  # whether small clients may be computed together, which is exact to rounding only
-    executor: Literal["processes", "ray"] = "processes"  # where workers run: on this machine, or in a Ray cluster
-
-    def __post_init__(self) -> None:
-        require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
-        share = self.participation
-        require(0 < share <= 1, f"participation must be above 0 and at most 1, not {share}")
-        require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
-        require(self.workers >= 0, f"workers must be at least 0 (0: this process alone), not {self.workers}")
-        require(self.executor in ("processes", "ray"), f"executor must be processes or ray, not {self.executor!r}")
+# So many matrices tell how affinity came about; the log has every round's increments.
+MOST_MATRICES = 200
 
 
 @dataclass(frozen=True)
@@ -148,7 +132,7 @@ class _Run:
         self._guard = problem.guard(plan.rounds)
         self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
-        self._last_round = {client: t for t in range(plan.rounds) for client in self._cohort(t)}
+        self._last_round = self._last_rounds()
         client_done = watcher.client_done if watcher else None
         self._exchange = SimulatedExchange(problem, algorithm, crew, files, grouping, client_done)
 
@@ -162,8 +146,9 @@ class _Run:
         round, plan = before.rounds_done, self._plan  # noqa: A001
         cohort = self._cohort(round)
         self._hand_over(before)
+        self._exchange.failures = self._failures(round, cohort)
         is_scored = (round + 1) % plan.evaluate_every == 0
-        self._exchange.scored = [client for client in cohort if is_scored or self._last_round[client] == round]
+        self._exchange.scored = [client for client in cohort if is_scored or self._last_round.get(client) == round]
         earlier = replace(self._exchange.seconds)
         played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
         after_update, after_training = self._exchange.scores()
@@ -233,6 +218,21 @@ class _Run:
         federation = self._federation
         return draw_cohort(federation.num_clients, self._plan.participation, federation.seed, round)
 
+    def _failures(self, round: int, cohort: list[ClientId]) -> Failures:
+        plan, federation = self._plan, self._federation
+        return draw_failures(cohort, federation.num_clients, plan.dropout, plan.lateness, federation.seed, round)
+
+    def _last_rounds(self) -> dict[ClientId, int]:
+        """Find the last round in which each client works, without a look at more rounds than that takes."""
+        last: dict[ClientId, int] = {}
+        for round in reversed(range(self._plan.rounds)):  # noqa: A001
+            cohort = self._cohort(round)
+            for client in set(cohort).difference(self._failures(round, cohort).dropped):
+                last.setdefault(client, round)
+            if len(last) == self._federation.num_clients:
+                break
+        return last
+
     def _state(self, checkpoint: Checkpoint) -> Any:
         return wire.unpack(messages_of(self._algorithm).state, self._files.load(checkpoint.state))
 
@@ -253,6 +253,7 @@ class _Run:
         if self._guard is not None:
             epsilons = {client: asdict(self._spent(client)) for client in cohort}
             privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
+        failures = asdict(self._exchange.failures) if self._plan.dropout or self._plan.lateness else {}
         line = {
             "round": round,
             "cohort": cohort,
@@ -263,6 +264,7 @@ class _Run:
             "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
             "judged": self._exchange.losses() if is_telling else {},
             **privacy,
+            **failures,
         }
         length = 0
         if self._home:
@@ -274,7 +276,9 @@ class _Run:
         return length
 
     def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
-        if isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
+        planned = self._plan.rounds
+        is_kept = (planned - round - 1) % math.ceil(planned / MOST_MATRICES) == 0  # the last one is among them
+        if is_kept and isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
             name = f"affinity/after-round-{round + 1:05d}.safetensors"
             home.write_tensors(name, {"affinity": state.affinity.dense()})
 
