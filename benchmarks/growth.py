@@ -15,7 +15,8 @@ from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.model import Model
 from fedfomo.networks import mlp
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 
 SIZES = (15, 100, 1000, 10_000)

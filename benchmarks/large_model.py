@@ -15,7 +15,8 @@ from torch import nn
 from fedfomo.algorithms.fedfomo import FedFomo, distances_from, mix
 from fedfomo.model import Model
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.threads import one_torch_thread
 from fedfomo.training import Sgd

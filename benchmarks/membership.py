@@ -34,7 +34,8 @@ from fedfomo.privacy.config import Privacy
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 
 CLIENTS, TRAINING, VALIDATION = 5, 100, 20  # in each of the two federations

@@ -15,7 +15,8 @@ from fedfomo.examples import ClientData, Examples
 from fedfomo.model import Model, works_channels_last
 from fedfomo.networks import small_cnn
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 
 CLIENTS, TRAIN, VALIDATION, TEST = 15, 800, 200, 200

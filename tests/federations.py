@@ -25,7 +25,8 @@ from fedfomo.flower.own_code import load_model, load_own_data
 from fedfomo.flower.processes import free_port, wait_until
 from fedfomo.flower.settings import FederationFolder, SiteFolder
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 
 SITES = ("leeds", "turin", "lyon")
 FINISH = 400.0  # seconds; a busy machine takes long

@@ -19,7 +19,8 @@ from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, draw_coho
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.failures import Failures, draw_failures
-from fedfomo.simulation.run import Plan, RunResult, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import RunResult, simulate
 from worlds import (
     ROUNDS,
     InProcess,

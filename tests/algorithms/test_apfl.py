@@ -10,7 +10,8 @@ from fedfomo.algorithms.apfl import Apfl, Memory, blend, next_share
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import client_of, digest, perceptron, point, points_problem, scalar_client, with_batch_norm
 
 THREE_ROUNDS = Plan(rounds=3)

@@ -10,7 +10,8 @@ from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
 from fedfomo.parameters import Layout
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import Scalar, client_of, point, points_problem, scalar_problem, with_batch_norm
 
 THREE_ROUNDS = Plan(rounds=3)

@@ -20,7 +20,8 @@ from fedfomo.algorithms.dpfl import (
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, ids, point, points_problem, scalar_client, scalar_problem, start_of
 
 

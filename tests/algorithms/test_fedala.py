@@ -8,7 +8,8 @@ import torch
 from fedfomo.algorithms.fedala import FedAla, Memory, blend, next_weights
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.errors import InputError
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from two_layers import sum_problem
 from worlds import client_of, digest, point, points_problem, with_batch_norm
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, State, Upload, average_uploads, group_averages, weighted_average
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import point, scalar_problem
 
 

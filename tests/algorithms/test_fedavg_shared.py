@@ -21,7 +21,8 @@ from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 from fedfomo.federation import PlayedRound, play_round
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import (
     InProcess,
     client_of,

@@ -2,7 +2,8 @@
 
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_tuned_on_validation import FedAvgTunedOnValidation
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import InProcess, client_of, digest, fingerprint, play, points_problem, scalar_problem
 
 

@@ -6,7 +6,8 @@ import torch
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.fedavgm import FedAvgM, State, moved, next_velocity
 from fedfomo.errors import InputError
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, point, points_problem, scalar_problem, with_batch_norm
 
 

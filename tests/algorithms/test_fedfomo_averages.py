@@ -6,7 +6,8 @@ from fedfomo.algorithms.fedfomo import Findings, State, Upload, leave_one_out_we
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import ids, numbers, point, scalar_client, scalar_problem, start_of
 
 MEMBERS = (0.0, 3.0, 6.0)

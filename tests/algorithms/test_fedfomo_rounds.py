@@ -7,7 +7,8 @@ import torch
 
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State
 from fedfomo.federation import draw_cohort, play_round
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import ROUNDS, InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem, start_of
 
 ALL_OF_THEM = FedFomo(num_downloads=10)

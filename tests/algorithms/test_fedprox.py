@@ -9,7 +9,8 @@ from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.fedprox import FedProx, draw_epochs
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import HALFWAY, client_of, digest, point, points_problem, scalar_problem, with_batch_norm
 
 TWO_STEPS = replace(HALFWAY, epochs=2)

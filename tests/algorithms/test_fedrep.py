@@ -7,7 +7,8 @@ import torch
 
 from fedfomo.algorithms.fedrep import FedRep, Memory, Representation, Upload
 from fedfomo.errors import InputError
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from two_layers import sum_problem
 from worlds import HALFWAY, client_of, point, points_problem, scalar_problem, with_batch_norm
 

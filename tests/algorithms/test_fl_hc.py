@@ -9,7 +9,8 @@ from fedfomo.algorithms.fl_hc import FlHc, State, update_distances, widest_gap
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
 from fedfomo.federation import dispatch_all
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import InProcess, digest, federation_of, play, point, points_problem, scalar_problem, start_of
 
 

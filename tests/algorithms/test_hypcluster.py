@@ -6,7 +6,8 @@ from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.hypcluster import HypCluster, State
 from fedfomo.algorithms.ifca import Choice
 from fedfomo.errors import InputError
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, point, points_problem, scalar_problem, start_of
 
 

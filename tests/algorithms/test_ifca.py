@@ -8,7 +8,8 @@ from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, f
 from fedfomo.client import Client
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
 
 

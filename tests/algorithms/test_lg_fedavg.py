@@ -12,7 +12,8 @@ from fedfomo.errors import InputError
 from fedfomo.federation import play_round
 from fedfomo.parameters import Layout
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from two_layers import sum_problem
 from worlds import InProcess, client_of, digest, federation_of, ids, point, points_problem, with_batch_norm
 

@@ -2,7 +2,8 @@
 
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.local_all import LocalAll
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import client_of, digest, points_problem, scalar_problem, targets
 
 

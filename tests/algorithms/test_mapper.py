@@ -13,7 +13,8 @@ from fedfomo.algorithms.mapper import Mapper, Memory, Mixture, best_share, inter
 from fedfomo.client import Client
 from fedfomo.errors import InputError
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import ROUNDS, client_of, digest, numbers, point, points_problem, scalar_problem, targets, with_batch_norm
 
 

@@ -17,7 +17,8 @@ from fedfomo.algorithms.mocha import (
 )
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import client_of, digest, fingerprint, point, points_problem, scalar_client, scalar_problem, start_of
 
 

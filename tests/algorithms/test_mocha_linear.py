@@ -26,7 +26,8 @@ from fedfomo.networks import mlp, small_cnn, vgg11
 from fedfomo.parameters import Layout
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 from worlds import ROUNDS, InProcess, client_of, federation_of, points_problem
 

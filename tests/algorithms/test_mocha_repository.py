@@ -8,7 +8,8 @@ import torch
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.mocha_repository import Download, MochaRepository, State, SumPenalty, Upload, factor_of
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import points_problem, start_of
 
 

@@ -8,7 +8,8 @@ from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.oracle import Oracle, State
 from fedfomo.errors import InputError
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, ids, point, points_problem, scalar_problem, start_of
 
 

@@ -13,7 +13,8 @@ from fedfomo.examples import ClientData
 from fedfomo.model import Model
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 from worlds import HALFWAY, client_of, digest, point, points, points_problem, scalar_client, scalar_problem, targets
 

@@ -18,7 +18,8 @@ from fedfomo.algorithms.pfedgraph import (
 )
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, numbers, point, points_problem, scalar_problem, start_of
 
 

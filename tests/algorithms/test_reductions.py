@@ -13,7 +13,8 @@ from fedfomo.algorithms.local import Local
 from fedfomo.federation import dispatch_all, play_round
 from fedfomo.model import Model
 from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Pull, Sgd, Task
 from worlds import ROUNDS, InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
 

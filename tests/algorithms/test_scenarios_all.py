@@ -13,7 +13,8 @@ from fedfomo.data.sets import DataSet, load_digits
 from fedfomo.errors import InputError
 from fedfomo.networks import mlp
 from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 from worlds import initialised
 

@@ -8,7 +8,8 @@ import torch
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import digest, points_problem
 
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)

@@ -23,7 +23,8 @@ from fedfomo.privacy.noise import SystemNoise
 from fedfomo.privacy.sealed import Sealed
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.run import Plan, RunResult, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.sites import client_data
 from worlds import digest, points_problem, with_batch_norm
 

@@ -14,7 +14,8 @@ from fedfomo.model import Score
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.failures import Failures, draw_failures
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from laws import digest_of
 from worlds import points_problem
 

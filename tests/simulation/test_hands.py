@@ -9,7 +9,8 @@ from fedfomo.examples import Examples
 from fedfomo.federation import AnyAlgorithm
 from fedfomo.simulation.hands import Together
 from fedfomo.simulation.orders import Grouping
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.stacking import Stack
 from fedfomo.training import Sgd, Task
 from worlds import digest, initialised, perceptron, points, points_problem, with_dropout

@@ -8,7 +8,8 @@ import torch
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.simulation.client_side import Order, Outcome, Part
 from fedfomo.simulation.orders import Grouping, RoundOrders
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from worlds import points_problem
 
 PAPERS = Grouping(is_stacked=False, workers=2, model_bytes=490_280, may_split=True)

@@ -27,8 +27,9 @@ from fedfomo.model import Model, Score
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.crew import WorkerError
 from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.ray_crew import put_together, taken_apart
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd, Task
 from laws import digest_of
 from worlds import perceptron, points_problem, with_batch_norm

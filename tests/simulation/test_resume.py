@@ -23,7 +23,8 @@ from fedfomo.model import Model, Score
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.run import MOST_MATRICES, Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import MOST_MATRICES, simulate
 from fedfomo.training import Sgd
 from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
 from worlds import points_problem

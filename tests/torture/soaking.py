@@ -24,7 +24,8 @@ from fedfomo.client import Client
 from fedfomo.federation import Trained
 from fedfomo.model import Score
 from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd
 
 PLAN = Plan(rounds=10_000_000, evaluate_every=5, workers=1, stack=True, dropout=0.1, lateness=0.1)

@@ -21,7 +21,8 @@ from fedfomo.federation import AnyAlgorithm, dispatch_all, play_round
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.failures import draw_failures
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from loopback import Answer, make_federation, play
 from scorecard import Torture
 from worlds import ROUNDS, InProcess, digest, federation_of, points_problem

@@ -21,7 +21,8 @@ from fedfomo.randomness import numpy_stream
 from fedfomo.simulation import run
 from fedfomo.simulation.client_side import Order, Report
 from fedfomo.simulation.crew import Crew, hire
-from fedfomo.simulation.run import Plan, simulate
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from killed_runs import KILLED, Alone, config_of, play
 from laws import digest_of
 from scorecard import Torture
