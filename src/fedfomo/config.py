@@ -115,7 +115,9 @@ def options_of(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         require(bool(equals and name and value), f"option '{pair}' is not of the form name=value")
-        options[name.replace("-", "_")] = value
+        name = name.replace("-", "_")
+        require(name not in options, f"option '{name}' is given twice")
+        options[name] = value
     return options
 
 
@@ -149,7 +151,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"there is no configuration file {path}") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, not a configuration file; runs go on with `fedfomo resume`") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -238,7 +240,8 @@ def _value(hint: Any, value: Any, what: str) -> Any:
         require(isinstance(value, allowed) and not wrong_bool, f"{what} must be {words}, not {value!r}")
         return float(value) if hint is float else value
     if hint == Path | None:
-        return Path(_value(str, value, what))
+        require("\0" not in _value(str, value, what), f"{what} holds a zero byte, which no path can")
+        return Path(value)
     if hint in (int | None, float | None):
         return _value(int if hint == int | None else float, value, what)
     if get_origin(hint) is Literal:

@@ -1,7 +1,9 @@
 """The one exception for what a user can put right."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -20,3 +22,12 @@ def require(holds: bool, message: str) -> None:
     """Refuse what cannot work, in words."""
     if not holds:
         raise InputError(message)
+
+
+@contextmanager
+def reading(path: Path, remedy: str) -> Generator[None]:
+    """Turn what a file that holds something else than it should makes its reader raise into one line."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from error

@@ -37,7 +37,7 @@ class Parcel:
         try:
             header = json.loads(content[4:end])
             tensors = load(content[end:])
-        except (ValueError, SafetensorError) as error:
+        except (ValueError, RecursionError, SafetensorError) as error:
             raise WireError(f"it is no parcel ({error})") from None
         if not isinstance(header, dict):
             raise WireError("its header is no table")

@@ -67,4 +67,4 @@ def _from_levels(name: str, flat: Mapping[str, Tensor]) -> Tensor:
 def _blocks(vector: Tensor) -> Tensor:
     """Cut a vector into rows, the last one filled up with its last value."""
     missing = -vector.numel() % BLOCK
-    return torch.cat((vector, vector[-1:].expand(missing))).view(-1, BLOCK)
+    return torch.cat((vector, vector[-1:].expand(missing))).view(-(-vector.numel() // BLOCK), BLOCK)

@@ -122,7 +122,7 @@ def simulate(
         if plan.executor == "ray":
             crew: Crew = RayWorkers(client_side, files, max(1, plan.workers))
         else:
-            crew = hire(lambda: client_side(files.reopen()), plan.workers)
+            crew = hire(lambda: client_side(files.reopen()), min(plan.workers, len(problem.clients)))
         try:
             grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial))
             run = _Run(problem, algorithm, plan, home, watcher, listener, files, crew, grouping)
@@ -164,7 +164,7 @@ class _Run:
         self._guard = problem.guard(plan.rounds)
         self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
-        self._last_round = {client: t for t in range(plan.rounds) for client in self._cohort(t)}
+        self._last_round = self._last_rounds()
         client_done = watcher.client_done if watcher else None
         self._exchange = SimulatedExchange(problem, algorithm, crew, files, grouping.size, client_done)
 
@@ -243,6 +243,16 @@ class _Run:
     def _spent(self, client: ClientId) -> Spent:
         assert self._guard is not None  # noqa: S101 - narrows the type
         return self._guard.spent(from_rows(self._exchange.bills.get(client, [])))
+
+    def _last_rounds(self) -> dict[ClientId, int]:
+        """Return the last round of every client that has one; looked for from the end, it is soon found."""
+        found: dict[ClientId, int] = {}
+        for round in reversed(range(self._plan.rounds)):  # noqa: A001
+            for client in self._cohort(round):
+                found.setdefault(client, round)
+            if len(found) == self._federation.num_clients:
+                break
+        return found
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation
