@@ -85,9 +85,10 @@ def _misshapen(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "transposed", tensor[None]
     yield "as a column", tensor[:, None] if tensor.dim() == 1 else tensor.T[..., None]
     yield "without its dimensions", tensor.new_zeros(())
-    if tensor.numel():
+    if tensor.numel() and name != "collaborators":  # whoever has fewer is welcome
         yield "empty", tensor.new_empty(0)
         yield "one too short", tensor[:-1]
+    if tensor.numel():
         yield "ten times as long", torch.cat([tensor] * 10)
     yield "one too long", torch.cat((tensor, tensor.new_zeros(1)))
 

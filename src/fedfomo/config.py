@@ -7,6 +7,7 @@ import json
 import shlex
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -194,9 +195,14 @@ def named(config: Any) -> dict[str, Any]:
     return own
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
     """Build a configuration from a flat table: nested parts read the same table, as they share one set of flags."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     values: dict[str, Any] = {}
     for name, hint in hints.items():
         if hint in TABLES:
@@ -209,7 +215,7 @@ def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
 
 
 def _keys(kind: type) -> set[str]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     nested = [hint for hint in hints.values() if dataclasses.is_dataclass(hint) and hint not in TABLES]
     own = {name for name, hint in hints.items() if hint not in nested}
     return own.union(*(_keys(hint) for hint in nested))  # type: ignore[arg-type]
@@ -218,7 +224,7 @@ def _keys(kind: type) -> set[str]:
 def _tables(kind: type) -> dict[str, type]:
     """Find the parts, however deep, that are tables of their own."""
     found: dict[str, type] = {}
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _hints(kind).items():
         if hint in TABLES:
             found[name] = hint
         elif dataclasses.is_dataclass(hint):

@@ -105,7 +105,7 @@ def test_bad_uploads_are_refused_by_name_and_change_nothing(torture: Torture, mo
     total, missed = 0, list[str]()
     stages = {name: Stage(make_algorithm(name), points_problem()) for name in ALGORITHMS}
     for number, (name, stage) in enumerate(stages.items()):
-        shares = _some(stage.cases(number), torture.repetitions(20), number)
+        shares = _some(stage.cases(number), torture.repetitions(100), number)
         missed, total = missed + _misses(stage, shares), total + len(shares)
         for problem in in_depth.get(name, []):
             deep = Stage(stage.algorithm, problem)

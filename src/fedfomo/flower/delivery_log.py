@@ -81,7 +81,7 @@ def fault_in(path: Path) -> str | None:
 
 def _walk(path: Path) -> tuple[Head, str | None]:
     head = Head(0, FIRST)
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             record = json.loads(line)
             follows = record["previous"] == head.hash and record["line"] == head.lines

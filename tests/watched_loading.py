@@ -1,0 +1,124 @@
+"""Opens hostile files with every loader under the eyes of an audit hook, in a process of its own.
+
+`python watched_loading.py FOLDER COUNT` prints what the hook saw and how the loaders took it; with a third argument,
+a loader that trusts pickles is planted among them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import sysconfig
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfomo.data import download
+from hostile_files import hostile_files
+from loaders import LOADERS, REFUSALS, Read
+
+FORBIDDEN = {
+    *(
+        "pickle.find_class",
+        "marshal.loads",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.fork",
+        "os.forkpty",
+    ),
+    *("subprocess.Popen", "socket.connect", "socket.bind", "socket.getaddrinfo", "ctypes.dlopen", "webbrowser.open"),
+}
+OWN_CODE = tuple(
+    str(Path(place).resolve()) for place in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"])
+)
+
+
+class Watch:
+    """What the interpreter was made to do while armed; whatever is forbidden is stopped as well."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.seen: Counter[str] = Counter()
+        sys.addaudithook(self)
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.armed and (event in FORBIDDEN or (event == "exec" and self._is_foreign(arguments[0]))):
+            if event == "marshal.loads" and self._is_import():  # of a codec, say; its code is judged when it runs
+                return
+            self.seen[event] += 1
+            raise PermissionError(f"{event} while loading: {str(arguments)[:200]}")
+
+    def _is_import(self) -> bool:
+        return sys._getframe(2).f_code.co_filename.startswith("<frozen importlib")
+
+    def _is_foreign(self, code: Any) -> bool:
+        name = getattr(code, "co_filename", "")
+        return not name.startswith((*OWN_CODE, "<frozen", str(Path(__file__).resolve().parents[1] / "src")))
+
+
+def _unpack(folder: Path, content: bytes) -> None:
+    archive = folder / "set.tar.gz"
+    archive.write_bytes(content)
+    download._unpack(archive, folder)
+
+
+def _trusting(folder: Path, content: bytes) -> None:
+    (folder / "m.pt").write_bytes(content)
+    torch.load(folder / "m.pt", weights_only=False)
+
+
+def main(place: Path, count: int, is_trusting: bool) -> None:
+    watch = Watch()
+    canaries = place / "canaries"
+    canaries.mkdir()
+    files = list(hostile_files(canaries, count))
+    readers: dict[str, Read] = {name: loader.read for name, loader in LOADERS.items()}
+    if is_trusting:
+        readers = {"trusting": _trusting}
+    outcomes: Counter[str] = Counter()
+    strays: list[str] = []
+    with tempfile.TemporaryDirectory(dir=place) as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, loader in LOADERS.items():  # whatever is imported on demand is imported now
+            (Path(scratch) / name).mkdir()
+            for content in (loader.whole, loader.whole[:-1], b"", b"\xff\x00"):
+                _try(loader.read, Path(scratch) / name, content)
+        _try(_trusting, Path(scratch), b"")
+        for name, reader in readers.items():
+            folder = Path(scratch) / name
+            folder.mkdir(exist_ok=True)
+            for what, content in files:
+                watch.armed = True
+                outcome = _try(reader, folder, content)
+                watch.armed = False
+                outcomes[outcome] += 1
+                if outcome not in ("refused", "read"):
+                    strays.append(f"{name}, {what}: {outcome}")
+        if not is_trusting:
+            for _, content in files:
+                watch.armed = True
+                _try(_unpack, Path(scratch), content)
+                watch.armed = False
+    left = [str(path.relative_to(place)) for path in place.rglob("*") if path != canaries]
+    told = {"seen": watch.seen, "outcomes": outcomes, "strays": strays[:20], "left": left, "files": len(files)}
+    sys.stdout.write(json.dumps({**told, "loaders": len(readers)}))
+
+
+def _try(read: Read, folder: Path, content: bytes) -> str:
+    try:
+        read(folder, content)
+    except REFUSALS:
+        return "refused"
+    except Exception as error:  # told by its kind
+        return type(error).__name__ + ": " + str(error)[:100]
+    return "read"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), len(sys.argv) > 3)
