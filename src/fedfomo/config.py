@@ -152,7 +152,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"there is no configuration file {path}") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, not a configuration file; runs go on with `fedfomo resume`") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
 

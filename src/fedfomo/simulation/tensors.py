@@ -28,6 +28,7 @@ References = dict[str, str]
 """From a field's name to "file#tensor", or to "=" and the tensor itself."""
 
 HELD_AT_ONCE = 256_000_000  # bytes of mapped tensors; with more models than memory, a bound is wanted
+MOST_HEADER = 50_000_000  # bytes: the tensors of half a million clients
 SPELT_OUT = 16  # bytes, at most: a number or two
 
 _Identity = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
@@ -132,6 +133,8 @@ class _MappedFile:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._start = 8 + int.from_bytes(self._map[:8], "little")
+        if self._start > MOST_HEADER:
+            raise ValueError(f"a header of {self._start:,} bytes")
         self._header: dict[str, Any] = json.loads(self._map[8 : self._start])
         self.tensors: Flat = {}  # those that were looked at
 
