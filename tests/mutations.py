@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+MOST_KEPT = 200  # files of one search
 NUMBERS = (
     b"0",
     b"-1",
@@ -98,11 +99,16 @@ class Search:
         for _ in range(count):
             content = mutated(self.rng.choice(self.kept), self.rng, self.whole)
             began = time.process_time()
-            outcome = re.sub(r"[\d'\"].*", "", self.try_out(content))
+            outcome = _in_general(self.try_out(content))
             self.slowest = max(self.slowest, time.process_time() - began)
-            if outcome not in self.seen and len(content) < 100_000:
+            if outcome not in self.seen and len(content) < 100_000 and len(self.kept) < MOST_KEPT:
                 self.seen.add(outcome)
                 self.kept.append(content)
+
+
+def _in_general(outcome: str) -> str:
+    """Leave out whatever differs from file to file."""
+    return re.sub(r"/\S+|'[^']*'|\d+|0x\S+", "…", outcome)[:80]
 
 
 def resident_megabytes() -> float:

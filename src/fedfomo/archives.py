@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 from zipfile import ZipFile
 
 import numpy as np
@@ -45,9 +46,23 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
                 with archive.open(info) as member:
                     is_whole = cast(Any, member).readinto(content) == len(content) and not member.read(1)
                 _demand(is_whole, f"{info.filename} is not as long as it says")
-                arrays[info.filename.removesuffix(".npy")] = _array(content)
+                found = _header(BytesIO(content), len(content))
+                array = np.ndarray(found.shape, found.dtype, content, found.begin, order=found.order)
+                arrays[info.filename.removesuffix(".npy")] = array
             return arrays
     except ArchiveError:
+        raise
+    except Exception as error:  # whatever a damaged file makes its reader raise
+        raise ArchiveError(f"{type(error).__name__}: {error}") from error
+
+
+def map_npy(path: Path, mode: Literal["r", "c"]) -> NDArray[Any]:
+    """Map a .npy file into memory, to read or to write to a copy; refuse the same."""
+    try:
+        with path.open("rb") as opened:
+            found = _header(opened, path.stat().st_size)
+        return np.memmap(path, found.dtype, mode, found.begin, found.shape, found.order)
+    except OSError:
         raise
     except Exception as error:  # whatever a damaged file makes its reader raise
         raise ArchiveError(f"{type(error).__name__}: {error}") from error
@@ -68,17 +83,26 @@ def header_length(content: bytes) -> int:
     return int.from_bytes(content[:8], "little")
 
 
-def _array(content: bytearray) -> NDArray[Any]:
-    opened: IO[bytes] = BytesIO(content)
+@dataclass(frozen=True)
+class _Header:
+    """What a .npy file says of its array, and where that begins."""
+
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    dtype: np.dtype[Any]
+    begin: int
+
+
+def _header(opened: IO[bytes], size: int) -> _Header:
+    """Read the header of a .npy file of so many bytes; refuse objects, and an array of any other length."""
     version = npy.read_magic(opened)
     _demand(version in ((1, 0), (2, 0)), f"version {version} of the format")
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, is_fortran, dtype = read_header(opened)
     _demand(not dtype.hasobject, "it holds Python objects, which are never read")
-    begin = opened.tell()
-    size = len(content) - begin
-    _demand(math.prod(shape) * dtype.itemsize == size, f"an array of shape {shape} has {size:,} bytes")
-    return np.ndarray(shape, dtype, content, begin, order="F" if is_fortran else "C")
+    left = size - opened.tell()
+    _demand(math.prod(shape) * dtype.itemsize == left, f"an array of shape {shape} has {left:,} bytes")
+    return _Header(shape, "F" if is_fortran else "C", dtype, opened.tell())
 
 
 def _demand(holds: bool, message: str) -> None:

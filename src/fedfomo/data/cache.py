@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 from torch import Tensor
 
+from fedfomo.archives import map_npy
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
@@ -73,7 +73,7 @@ def _load(note: Path, folder: Path) -> DataSet:
 def _map(home: Path) -> list[Tensor]:
     # Copy-on-write: pages are shared until written to, and torch takes no read-only memory without complaint.
     files = (home / f"{name}.npy" for name in _ARRAYS)
-    return [torch.from_numpy(open_memmap(file, mode="c")) for file in files]
+    return [torch.from_numpy(map_npy(file, "c")) for file in files]
 
 
 def _store(data: DataSet, note: Path, folder: Path) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfomo.archives import map_npy
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, reading
 from fedfomo.networks import Vgg11, vgg11
@@ -97,7 +97,7 @@ def build_embedding(
     if not is_ours:
         raise _belongs_elsewhere(about)
     with reading(rows, f"remove it and {about.name}, and it is made again"):
-        return Embedding(open_memmap(rows, mode="r"), float(facts["accuracy"]))
+        return Embedding(map_npy(rows, "r"), float(facts["accuracy"]))
 
 
 def train_embedder(
@@ -166,7 +166,7 @@ def _embed(network: Vgg11, data: DataSet, file: Path) -> None:
     scale = _Scale.of(data.train.inputs)
     part = file.with_suffix(".part")
     count = len(data.train) + len(data.test)
-    rows = open_memmap(part, "w+", dtype=np.float16, shape=(count, network.second.out_features))
+    rows = np.lib.format.open_memmap(part, "w+", dtype=np.float16, shape=(count, network.second.out_features))
     start = 0
     for examples in (data.train, data.test):
         for batch in examples.batches(_SCORING_BATCH):
