@@ -140,7 +140,7 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["run", "--alpha", "nan"], "alpha is nan"),
         (["run", "--scenario", "latend"], "unknown scenario 'latend': did you mean 'latent'?"),
         (["run", "--network", "mpl"], "unknown network 'mpl': did you mean 'mlp'?"),
-        (["run", "--dataset", "cifar10"], "where is 'cifar10'?"),
+        (["run", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
         (["run", "missing.toml"], "there is no configuration file missing.toml"),
         (["run", "/"], "/ is a folder, not a configuration file"),
         (["compare", "--seeds", "1", "1"], "a seed is given twice"),

@@ -61,7 +61,7 @@ def spread(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
         raise InputError(f"clients is {config.clients}: '{data.name}' has {len(data.train):,} training examples in all")
     partition = _deal(config, data, seed)
     if not any(len(client.train) for client in partition.clients):
-        raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer groups")
+        raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer distributions")
     if config.data_fraction < 1:
         partition = keep(partition, _labels(data.train.labels), config.data_fraction, seed)
     if config.has_shuffled_targets:
