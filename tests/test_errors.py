@@ -1,8 +1,11 @@
 """Errors that a user can put right."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import InputError, reading, require, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -19,3 +22,15 @@ def test_what_holds_passes_and_what_does_not_is_said() -> None:
     require(True, "never said")
     with pytest.raises(InputError, match="M must be at least 1, not 0"):
         require(False, "M must be at least 1, not 0")
+
+
+@pytest.mark.parametrize("content", ["", "[", "[" * 100_000, '{"b": 1}', "3", "null", '"text"', "[1]"])
+def test_a_damaged_file_is_named_with_the_way_out(content: str) -> None:
+    damaged = r"^here.json is damaged \(.*\): make it again$"
+    with pytest.raises(InputError, match=damaged), reading(Path("here.json"), "make it again"):
+        json.loads(content)["a"]
+
+
+def test_a_refusal_while_reading_stays_as_it_is() -> None:
+    with pytest.raises(InputError, match=r"^something else$"), reading(Path("here.json"), "make it again"):
+        raise InputError("something else")

@@ -23,7 +23,7 @@ UPPER = torch.tensor([False, True])
 def test_parts_are_joined_under_the_mask() -> None:
     mask = torch.tensor([True, False, True])
     assert join(mask, point(1, 2), point(9)).tolist() == [1.0, 9.0, 2.0]
-    assert fault_of_part(point(1, 2), 2) is None
+    assert fault_of_part("x", point(1, 2), 2) is None
     assert fault_of_part("x", point(1, 2), 3) == "'x' has 2 coordinates where 3 are shared"
 
 

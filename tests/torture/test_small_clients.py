@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from fedfomo.networks import NETWORKS
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem, contributes
 from fedfomo.simulation.run import Plan, RunResult, simulate
-from fedfomo.training import Sgd, Task
+from fedfomo.training import Sgd
 from scorecard import Torture
 from worlds import initialised, perceptron, points, with_batch_norm, with_dropout
 
@@ -175,17 +174,3 @@ def _validation_that_overlaps() -> int:
     cut = -int(0.2 * len(examples))
     trained, judged = examples[: cut or None], examples[cut:]
     return len(np.intersect1d(trained, judged))
-
-
-def test_an_error_in_a_clients_own_code_names_the_client() -> None:
-    class Brittle(Sgd):
-        def train(self, model: Model, task: Task) -> Tensor:
-            if len(task.examples) == 7:
-                raise KeyError("theirs")
-            return super().train(model, task)
-
-    problem = replace(small_clients(range(5, 14), ODDITIES["as they are"], perceptron, 5), trainer=Brittle(epochs=1))
-    with pytest.raises(KeyError) as raised:
-        simulate(problem, make_algorithm("fedfomo"), Plan(rounds=1))
-    sizes = [len(data.train) for data in problem.clients]
-    assert raised.value.__notes__ == [f"client {sizes.index(7)} failed in round 0"]

@@ -141,6 +141,8 @@ class _MappedFile:
     def read(self, name: str) -> Tensor:
         entry = self._header[name]
         kind, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        if not 0 <= begin <= end <= len(self._map) - self._start:
+            raise ValueError(f"{name} lies outside the file")
         if begin == end:
             return torch.empty(shape, dtype=kind)
         count = (end - begin) // kind.itemsize
