@@ -1,12 +1,7 @@
-"""Opens hostile files with every loader under the eyes of an audit hook, in a process of its own.
-
-`python watched_loading.py FOLDER COUNT` prints what the hook saw and how the loaders took it; with a third argument,
-a loader that trusts pickles is planted among them.
-"""
+"""Opens hostile files with every loader under the eyes of an audit hook, which stays as long as its process."""
 
 from __future__ import annotations
 
-import json
 import sys
 import sysconfig
 import tempfile
@@ -73,16 +68,29 @@ def _trusting(folder: Path, content: bytes) -> None:
     torch.load(folder / "m.pt", weights_only=False)
 
 
-def main(place: Path, count: int, is_trusting: bool) -> None:
+def open_hostile_files(place: Path, count: int) -> dict[str, Any]:
+    """Let every loader open so many files; say what the hook saw, and what it saw of a loader that trusts pickles."""
     watch = Watch()
     canaries = place / "canaries"
     canaries.mkdir()
     files = list(hostile_files(canaries, count))
-    readers: dict[str, Read] = {name: loader.read for name, loader in LOADERS.items()}
-    if is_trusting:
-        readers = {"trusting": _trusting}
     outcomes: Counter[str] = Counter()
     strays: list[str] = []
+
+    def watched(name: str, read: Read) -> Counter[str]:
+        """Open every file with one reader, and return what that made the interpreter do."""
+        folder = Path(scratch) / name
+        folder.mkdir(exist_ok=True)
+        watch.seen = Counter()
+        for what, content in files:
+            watch.armed = True
+            outcome = _try(read, folder, content)
+            watch.armed = False
+            outcomes[outcome] += 1
+            if outcome not in ("refused", "read"):
+                strays.append(f"{name}, {what}: {outcome}")
+        return watch.seen
+
     with tempfile.TemporaryDirectory(dir=place) as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, loader in LOADERS.items():  # whatever is imported on demand is imported now
@@ -90,24 +98,13 @@ def main(place: Path, count: int, is_trusting: bool) -> None:
             for content in (loader.whole, loader.whole[:-1], b"", b"\xff\x00"):
                 _try(loader.read, Path(scratch) / name, content)
         _try(_trusting, Path(scratch), b"")
-        for name, reader in readers.items():
-            folder = Path(scratch) / name
-            folder.mkdir(exist_ok=True)
-            for what, content in files:
-                watch.armed = True
-                outcome = _try(reader, folder, content)
-                watch.armed = False
-                outcomes[outcome] += 1
-                if outcome not in ("refused", "read"):
-                    strays.append(f"{name}, {what}: {outcome}")
-        if not is_trusting:
-            for _, content in files:
-                watch.armed = True
-                _try(_unpack, Path(scratch), content)
-                watch.armed = False
+        seen = sum((watched(name, loader.read) for name, loader in LOADERS.items()), Counter[str]())
+        told = {"outcomes": dict(outcomes), "strays": strays[:20]}  # archives have errors of their own
+        seen += watched("archive", _unpack)
+        twin = watched("trusting", _trusting)
     left = [str(path.relative_to(place)) for path in place.rglob("*") if path != canaries]
-    told = {"seen": watch.seen, "outcomes": outcomes, "strays": strays[:20], "left": left, "files": len(files)}
-    sys.stdout.write(json.dumps({**told, "loaders": len(readers)}))
+    told |= {"seen": seen, "twin": twin, "left": left, "files": len(files), "loaders": len(LOADERS) + 1}
+    return told
 
 
 def _try(read: Read, folder: Path, content: bytes) -> str:
@@ -118,7 +115,3 @@ def _try(read: Read, folder: Path, content: bytes) -> str:
     except Exception as error:  # told by its kind
         return type(error).__name__ + ": " + str(error)[:100]
     return "read"
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), len(sys.argv) > 3)

@@ -210,7 +210,10 @@ def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
         elif dataclasses.is_dataclass(hint):
             values[name] = _from_table(hint, table, path)  # type: ignore[arg-type]
         elif name in table:
-            values[name] = _value(hint, table[name], f"'{name}' in {path}")
+            value = table[name]
+            if name == "options" and isinstance(value, dict):
+                value = [f"{option}={given}" for option, given in cast(dict[str, Any], value).items()]
+            values[name] = _value(hint, value, f"'{name}' in {path}")
     return kind(**values)
 
 
@@ -253,8 +256,6 @@ def _value(hint: Any, value: Any, what: str) -> Any:
     if get_origin(hint) is Literal:
         require(value in get_args(hint), f"{what} must be {' or '.join(get_args(hint))}, not {value!r}")
         return value
-    if isinstance(value, dict) and hint == tuple[str, ...]:  # a table of options
-        return tuple(f"{name}={option}" for name, option in cast(dict[str, Any], value).items())
     require(isinstance(value, list), f"{what} must be a list, not {value!r}")
     item = int if hint == tuple[int, ...] else str
     return tuple(_value(item, element, what) for element in value)

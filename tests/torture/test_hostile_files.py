@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from apart import apart
 from scorecard import ROOT, Torture
+from watched_loading import open_hostile_files
 
 SOURCES = ROOT / "src" / "fedfomo"
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "os.system", "os.popen", "marshal.loads", "yaml.load"}
 MODULES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "yaml"}
 WHAT_A_SITE_WRITES_ITSELF = {"own_code.py", "checking.py"}  # they import the site's own Python files, as documented
-
-
-def _watched(place: Path, count: int, *planted: str) -> dict[str, Any]:
-    place.mkdir()
-    script = [sys.executable, str(ROOT / "tests" / "watched_loading.py"), str(place), str(count), *planted]
-    ended = subprocess.run(script, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    return json.loads(ended.stdout)
 
 
 def _suspicious(path: Path, source: str) -> Iterator[str]:
@@ -47,8 +37,8 @@ def _suspicious(path: Path, source: str) -> Iterator[str]:
 
 
 def test_no_file_and_no_message_runs_code(torture: Torture, tmp_path: Path) -> None:
-    found = _watched(tmp_path / "watched", torture.repetitions(1000))
-    twin = _watched(tmp_path / "twin", 32, "planted")
+    found = apart(open_hostile_files, tmp_path, 1000 if torture.is_full else 48)
+    twin = found["twin"]
     sources = {path: path.read_text() for path in SOURCES.rglob("*.py")}
     suspicious = [line for path, source in sources.items() for line in _suspicious(path, source)]
     planted = "import pickle, numpy as np\nnp.load(x)\ntorch.load(f, weights_only=False)\neval(s)\nrun(c, shell=True)\n"
@@ -61,12 +51,12 @@ def test_no_file_and_no_message_runs_code(torture: Torture, tmp_path: Path) -> N
         f" a scan of {len(sources)} source files",
         f"{calls} calls of pickle, marshal, exec, subprocess or sockets, {len(found['left'])} files left behind,"
         f" {len(suspicious)} suspicious lines; a planted torch.load tripped the hook"
-        f" {sum(twin['seen'].values())} times",
+        f" {sum(twin.values())} times",
         calls == 0
         and not found["left"]
         and not found["strays"]
         and not suspicious
-        and twin["seen"].get("pickle.find_class", 0) > 0
+        and twin.get("pickle.find_class", 0) > 0
         and len(list(_suspicious(Path("planted.py"), planted))) == 5,
         found=found,
         suspicious=suspicious,
