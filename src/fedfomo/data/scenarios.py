@@ -118,8 +118,8 @@ def _groups(config: ScenarioConfig, data: DataSet) -> tuple[Groups, Groups]:
     if config.representation == "classes":
         if number != data.num_classes:
             raise InputError(
-                f"{number} groups of '{data.name}', but with classes as groups there are as many as classes: "
-                f"give {data.num_classes} distributions"
+                f"distributions is {number}, but with representation 'classes' there are as many as '{data.name}' has"
+                f" classes: give {data.num_classes} distributions"
             )
         return _labels(data.train.labels), _labels(data.test.labels)
     if config.representation == "network":
