@@ -128,7 +128,10 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["run", "--options", "num_download=3"], "did you mean 'num_downloads'?"),
         (["run", "--options", "epsilon=0.1", "epsilon=0.2"], "option 'epsilon' is given twice"),
         (["run", "--device", "meta"], "device 'meta' cannot be used here"),
-        (["run", "--clients", "1438"], "clients is 1438: 'digits' has 1,437 training examples in all"),
+        (
+            ["run", "--clients", "1000001"],
+            "clients is 1000001: give a whole number of at least 1 and at most 1,000,000",
+        ),
         (["run", "--scenario", "pathological", "--classes-per-client", "11"], "classes_per_client is 11, of 10"),
         (["run", "--options", "num_downloads"], "not of the form name=value"),
         (["run", "--options", "num_downloads=0"], "num_downloads must be at least 1, not 0"),

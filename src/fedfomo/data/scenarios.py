@@ -57,8 +57,6 @@ def build_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scenario
 
 def spread(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
     """Decide who holds which examples, without touching the images."""
-    if config.clients > len(data.train):
-        raise InputError(f"clients is {config.clients}: '{data.name}' has {len(data.train):,} training examples in all")
     partition = _deal(config, data, seed)
     if not any(len(client.train) for client in partition.clients):
         raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer distributions")
