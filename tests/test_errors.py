@@ -1,11 +1,12 @@
 """Errors that a user can put right."""
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
 
-from fedfomo.errors import InputError, is_disk_fault, naming, require, unknown
+from fedfomo.errors import InputError, is_disk_fault, naming, reading, require, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -33,3 +34,15 @@ def test_a_failed_write_names_its_file() -> None:
         fail()
     assert is_disk_fault(caught.value)
     assert not is_disk_fault(FileNotFoundError(errno.ENOENT, "No such file"))
+
+
+@pytest.mark.parametrize("content", ["", "[", "[" * 100_000, '{"b": 1}', "3", "null", '"text"', "[1]"])
+def test_a_damaged_file_is_named_with_the_way_out(content: str) -> None:
+    damaged = r"^here.json is damaged \(.*\): make it again$"
+    with pytest.raises(InputError, match=damaged), reading(Path("here.json"), "make it again"):
+        json.loads(content)["a"]
+
+
+def test_a_refusal_while_reading_stays_as_it_is() -> None:
+    with pytest.raises(InputError, match=r"^something else$"), reading(Path("here.json"), "make it again"):
+        raise InputError("something else")

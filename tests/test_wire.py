@@ -235,6 +235,33 @@ def test_what_is_unfit_for_use_is_named(changes: dict[str, object], fault: str |
     assert fault_of(Message, message(**changes), model_size=2, num_clients=3) == fault
 
 
+@dataclass(frozen=True)
+class Lists:
+    by_client: Mapping[int, Ids]
+    several: tuple[Numbers, ...]
+    anything: Tensor
+
+
+def test_lists_in_a_tuple_or_mapping_may_differ_in_length() -> None:
+    sent = Lists({0: ids(1), 2: ids(0, 1)}, (numbers(1), numbers()), torch.zeros(3))
+    assert fault_of(Lists, unpack(Lists, pack(sent)), model_size=2, num_clients=3) is None
+    strangers = replace(sent, by_client={0: ids(3)})
+    assert fault_of(Lists, strangers, model_size=2, num_clients=3) == "'by_client.0' names a client that does not exist"
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.uint16])
+def test_numbers_that_no_file_holds_are_refused(dtype: torch.dtype) -> None:
+    sent = Lists({}, (), torch.zeros(3, dtype=dtype))
+    with pytest.raises(WireError, match="which no message carries"):
+        unpack(Lists, pack(sent))
+    assert "which no message carries" in str(fault_of(Lists, sent, model_size=2, num_clients=3))
+
+
+def test_nobody_has_an_id_below_zero() -> None:
+    with pytest.raises(WireError, match="not numbered"):
+        unpack(Lists, {"anything": point(1), "by_client.-1": ids(1)})
+
+
 def test_sizes_are_counted_in_bytes_and_in_models() -> None:
     sent = message(optional=point(1, 1))
     # Three models of two float32, two weights, two ids, a 2 × 2 table, and three plain values of 8, 8 and 1 byte.

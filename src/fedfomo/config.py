@@ -7,6 +7,7 @@ import json
 import shlex
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -122,7 +123,9 @@ def options_of(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         require(bool(equals and name and value), f"option '{pair}' is not of the form name=value")
-        options[name.replace("-", "_")] = value
+        name = name.replace("-", "_")
+        require(name not in options, f"option '{name}' is given twice")
+        options[name] = value
     return options
 
 
@@ -156,7 +159,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"there is no configuration file {path}") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, not a configuration file; runs go on with `fedfomo resume`") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -199,9 +202,14 @@ def named(config: Any) -> dict[str, Any]:
     return own
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
     """Build a configuration from a flat table: nested parts read the same table, as they share one set of flags."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     values: dict[str, Any] = {}
     for name, hint in hints.items():
         if hint in TABLES:
@@ -209,12 +217,15 @@ def _from_table(kind: type[C], table: dict[str, Any], path: Path) -> C:
         elif dataclasses.is_dataclass(hint):
             values[name] = _from_table(hint, table, path)  # type: ignore[arg-type]
         elif name in table:
-            values[name] = _value(hint, table[name], f"'{name}' in {path}")
+            value = table[name]
+            if name == "options" and isinstance(value, dict):
+                value = [f"{option}={given}" for option, given in cast(dict[str, Any], value).items()]
+            values[name] = _value(hint, value, f"'{name}' in {path}")
     return kind(**values)
 
 
 def _keys(kind: type) -> set[str]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     nested = [hint for hint in hints.values() if dataclasses.is_dataclass(hint) and hint not in TABLES]
     own = {name for name, hint in hints.items() if hint not in nested}
     return own.union(*(_keys(hint) for hint in nested))  # type: ignore[arg-type]
@@ -223,7 +234,7 @@ def _keys(kind: type) -> set[str]:
 def _tables(kind: type) -> dict[str, type]:
     """Find the parts, however deep, that are tables of their own."""
     found: dict[str, type] = {}
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _hints(kind).items():
         if hint in TABLES:
             found[name] = hint
         elif dataclasses.is_dataclass(hint):
@@ -245,14 +256,13 @@ def _value(hint: Any, value: Any, what: str) -> Any:
         require(isinstance(value, allowed) and not wrong_bool, f"{what} must be {words}, not {value!r}")
         return float(value) if hint is float else value
     if hint == Path | None:
-        return Path(_value(str, value, what))
+        require("\0" not in _value(str, value, what), f"{what} holds a zero byte, which no path can")
+        return Path(value)
     if hint in (int | None, float | None):
         return _value(int if hint == int | None else float, value, what)
     if get_origin(hint) is Literal:
         require(value in get_args(hint), f"{what} must be {' or '.join(get_args(hint))}, not {value!r}")
         return value
-    if isinstance(value, dict) and hint == tuple[str, ...]:  # a table of options
-        return tuple(f"{name}={option}" for name, option in cast(dict[str, Any], value).items())
     require(isinstance(value, list), f"{what} must be a list, not {value!r}")
     item = int if hint == tuple[int, ...] else str
     return tuple(_value(item, element, what) for element in value)

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike, fspath
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -37,3 +38,12 @@ def naming(path: PathLike[str]) -> Generator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, fspath(path)) from error
+
+
+@contextmanager
+def reading(path: Path, remedy: str) -> Generator[None]:
+    """Turn what a file that holds something else than it should makes its reader raise into one line."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from error

@@ -22,7 +22,7 @@ from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_t
 from fedfomo.data.readers import load_data
 from fedfomo.data.scenarios import Scenario, build_scenario
 from fedfomo.data.sets import DataSet
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
 from fedfomo.model import Model, Score, works_channels_last
@@ -124,7 +124,7 @@ def network_name(setting: Setting, shape: tuple[int, ...]) -> str:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).cpu()  # the device "meta" exists and computes nothing
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or another --device") from None
@@ -187,17 +187,16 @@ def read_config(folder: Path) -> RunConfig:
 
 def read_record(folder: Path) -> RunRecord:
     """Read what is kept of a finished run."""
-    try:
-        content: dict[str, Any] = json.loads((folder / "result.json").read_bytes())
-    except ValueError as error:
-        raise InputError(f"{folder / 'result.json'} is damaged ({error}): delete it and resume the run") from None
-    for point in ("after_update", "after_training"):
-        content[point] = {int(client): _score(score) for client, score in content[point].items()}
-    content["traffic"] = Traffic(**content["traffic"])
-    content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
-    if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
-        content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
-    return RunRecord(**content)
+    path = folder / "result.json"
+    with reading(path, "delete it and resume the run"):
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        for point in ("after_update", "after_training"):
+            content[point] = {int(client): _score(score) for client, score in content[point].items()}
+        content["traffic"] = Traffic(**content["traffic"])
+        content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
+        if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
+            content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
+        return RunRecord(**content)
 
 
 def runs_of(config: CompareConfig) -> list[RunConfig]:

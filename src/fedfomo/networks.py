@@ -110,14 +110,14 @@ NETWORKS: dict[str, Builder] = {
 def _image(shape: Shape, network: str, smallest: int) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise InputError(
-            f"{network} reads images (channels, height, width), but the inputs have shape {shape}: "
+            f"network {network} reads images (channels, height, width), but the inputs have shape {shape}: "
             "choose 'mlp', or give the inputs that shape"
         )
     channels, height, width = shape
     if min(height, width) < smallest:
         fitting = "'mlp', 'mcmahan_cnn' or 'vgg11'" if min(height, width) >= _MCMAHAN_SMALLEST else "'mlp' or 'vgg11'"
         raise InputError(
-            f"{network} needs images of at least {smallest}×{smallest}, but these are {height}×{width}: "
+            f"network {network} needs images of at least {smallest}×{smallest}, but these are {height}×{width}: "
             f"choose {fitting}"
         )
     return channels, height, width

@@ -10,12 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-
 from fedfomo.algorithms import make_algorithm
+from fedfomo.archives import read_tensors
 from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
 from fedfomo.data.config import ScenarioConfig
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError, reading, require
 from fedfomo.experiment import Prepared, RunRecord, prepare, read_config, read_record
 from fedfomo.report.comparing import Arena, compare_methods
 from fedfomo.report.examination import (
@@ -120,7 +119,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     whole = path.read_bytes().rpartition(b"\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
+    with reading(path, "resume the run, or play it again"):
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 def _siblings(folder: Path, config: RunConfig) -> list[Path]:
@@ -190,7 +190,7 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
     files = [folder / "models" / f"client-{client:05d}.safetensors" for client in sorted(record.after_update)]
     if not all(file.exists() for file in files):
         return None
-    thetas = [theta_of(model, load_file(file)) for file in files]
+    thetas = [theta_of(model, read_tensors(file)) for file in files]
     found = examine(model, thetas, prepared.scenario.clients, crosses)
     write_examination(kept, found)
     return found
@@ -272,4 +272,5 @@ def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_bytes())
+    with reading(path, "play the run again"):
+        return json.loads(path.read_bytes())

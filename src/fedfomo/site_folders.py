@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
+from fedfomo.archives import read_npz, read_tensors
 from fedfomo.errors import InputError, require
 from fedfomo.examples import Examples
 
@@ -41,9 +41,8 @@ def _read_part(path: Path) -> Examples:
         if path.suffix == ".csv":
             return _read_table(path)
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                return _examples({name: torch.from_numpy(arrays[name]) for name in arrays.files}, path)
-        return _examples(load_file(path), path)
+            return _examples({name: torch.from_numpy(array) for name, array in read_npz(path).items()}, path)
+        return _examples(read_tensors(path), path)
     except InputError:
         raise
     except Exception as error:  # whatever a damaged file makes its reader raise

@@ -48,6 +48,11 @@ Offsets = Annotated[Tensor, Kind("offsets", torch.int64, 1)]
 """Places in a list."""
 
 _SCALARS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
+_CARRIED = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+"""What a tensor without a kind may hold."""
 
 
 class WireError(ValueError):
@@ -73,28 +78,28 @@ def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
 def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> str | None:
     """Say what makes a received message unfit for use, or return None.
 
-    Refused are numbers that are not finite, counts below zero, models of another size, ids of clients that do not
-    exist, and lists that stand side by side in one dataclass and differ in length.
+    Refused are numbers of another kind or not finite, counts below zero, models of another size, ids of clients that
+    do not exist, and lists that stand side by side in one dataclass and differ in length.
     """
     if message is None and schema is not type(None):
         return "nothing arrived"
     lengths: dict[str, int] = {}
     for name, kind, tensor in _kinds("", _understand(schema), message):
+        if (misfit := _misfit(name, kind, tensor)) is not None:
+            return misfit
         if tensor.dtype == torch.int64 and tensor.dim() == 0 and int(tensor) < 0:
             return f"'{name}' is below zero"
         if tensor.is_floating_point() and not _is_finite(tensor):
             return f"'{name}' is not finite"
         if kind is not None:
-            if tensor.dtype != kind.dtype or tensor.dim() != kind.num_dimensions:
-                return f"'{name}' is {_describe(tensor)}, not {kind.name}"
             if kind.is_model and tensor.numel() != model_size:
                 return f"'{name}' has {tensor.numel()} coordinates, the model has {model_size}"
             if kind.names_clients and not _is_between(tensor, 0, num_clients - 1):
                 return f"'{name}' names a client that does not exist"
-            if kind.is_column:
-                owner = name.rpartition(".")[0]
-                if lengths.setdefault(owner, tensor.numel()) != tensor.numel():
-                    return f"'{name}' has {tensor.numel()} entries, its neighbour {lengths[owner]}"
+            owner, _, field = name.rpartition(".")
+            has_neighbours = kind.is_column and field.isidentifier()  # unlike an item of a tuple or mapping
+            if has_neighbours and lengths.setdefault(owner, tensor.numel()) != tensor.numel():
+                return f"'{name}' has {tensor.numel()} entries, its neighbour {lengths[owner]}"
     return None
 
 
@@ -173,9 +178,9 @@ def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
     inner = cast(_Schema, schema.inner)
     match schema.what:
         case "tensor":
-            tensor, kind = _take(name, remaining), schema.kind
-            if kind is not None and (tensor.dtype != kind.dtype or tensor.dim() != kind.num_dimensions):
-                raise WireError(f"'{name}' is {_describe(tensor)}, not {kind.name}")
+            tensor = _take(name, remaining)
+            if (misfit := _misfit(name, schema.kind, tensor)) is not None:
+                raise WireError(misfit)
             return tensor
         case "scalar":
             tensor, scalar = _take(name, remaining), cast(type, schema.scalar)
@@ -229,9 +234,11 @@ def _field_names(message: type) -> tuple[str, ...]:
 def _keys_below(name: str, remaining: Flat) -> set[int]:
     prefix = name + "." if name else ""
     heads = {key[len(prefix) :].split(".", 1)[0] for key in remaining if key.startswith(prefix)}
+    if not all(head.isdecimal() for head in heads):
+        raise WireError(f"'{name}' has fields that are not numbered")
     try:
         return {int(head) for head in heads}
-    except ValueError:
+    except ValueError:  # more digits than Python reads
         raise WireError(f"'{name}' has fields that are not numbered") from None
 
 
@@ -244,6 +251,14 @@ def _take(name: str, remaining: Flat) -> Tensor:
 
 def _join(name: str, part: str | int) -> str:
     return f"{name}.{part}" if name else str(part)
+
+
+def _misfit(name: str, kind: Kind | None, tensor: Tensor) -> str | None:
+    """Say that a tensor is not of the kind declared for it, or of none that can be carried."""
+    if kind is None:
+        return None if tensor.dtype in _CARRIED else f"'{name}' is {_describe(tensor)}, which no message carries"
+    fits = tensor.dtype == kind.dtype and tensor.dim() == kind.num_dimensions
+    return None if fits else f"'{name}' is {_describe(tensor)}, not {kind.name}"
 
 
 def _is_finite(tensor: Tensor) -> bool:

@@ -137,7 +137,8 @@ def test_collaborators_without_a_model_are_refused() -> None:
     algorithm = Dpfl()
     assert algorithm.fault_of(state_after(3), Upload(point(5), ids(0, 3))) is None
     assert (
-        algorithm.fault_of(state_after(3), Upload(point(5), ids(0, 4))) == "client 4 has no model to collaborate with"
+        algorithm.fault_of(state_after(3), Upload(point(5), ids(0, 4)))
+        == "'collaborators' names client 4, who has no model"
     )
 
 

@@ -34,6 +34,10 @@ def test_an_average_of_one_model_is_that_model_bit_for_bit() -> None:
         assert torch.equal(weighted_average([model], [weight]), model)
 
 
+def test_counts_may_be_as_large_as_a_message_can_carry() -> None:
+    assert weighted_average([point(1), point(3)], [2**63 - 1] * 2).tolist() == [2.0]
+
+
 def test_another_number_of_weights_than_of_models_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         weighted_average([point(1), point(2)], [1.0])

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State
+from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload, fault_of_findings
+from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
 from fedfomo.federation import draw_cohort, play_round
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import simulate
@@ -199,3 +200,28 @@ def test_cohorts_differ_between_rounds_and_never_repeat_a_client() -> None:
 )
 def test_a_cohort_is_the_share_rounded_down_and_never_empty(num_clients: int, participation: float, size: int) -> None:
     assert len(draw_cohort(num_clients, participation, 0, 0)) == size
+
+
+@pytest.mark.parametrize(
+    ("findings", "fault"),
+    [
+        (Findings(ids(0, 2), numbers(3e50, -3e50), numbers(0, 1)), None),
+        (Findings(ids(2, 2), numbers(1, 1), numbers(0, 1)), "'findings.ids' names a client twice"),
+        (Findings(ids(0, 2), numbers(1, 1e308), numbers(0, 1)), "'findings.increments' has a weight beyond 1e+100"),
+        (Findings(ids(0, 2), numbers(1, -1e308), numbers(0, 1)), "'findings.increments' has a weight beyond 1e+100"),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 1.5)), "'findings.shares' has a share that is not from 0 to 1"),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(-0.5, 1)), "'findings.shares' has a share that is not from 0 to 1"),
+    ],
+)
+def test_findings_that_nobody_can_have_are_refused(findings: Findings, fault: str | None) -> None:
+    assert fault_of_findings(findings) == fault
+    problem = scalar_problem([(1.0, 1.0)] * 3)
+    for algorithm in (FedFomo(), FedFomoAverages()):
+        upload = Upload(point(1), findings)
+        state = State.start(3)
+        for t in range(3):
+            federation = federation_of(problem, algorithm)
+            played = play_round(federation, state, t, [0, 1, 2], lambda _, downloads, sent=upload: [(1, sent)])
+            state = played.state
+            assert played.refused == ({} if fault is None else {1: fault})
+            assert bool(torch.isfinite(state.affinity.values).all())

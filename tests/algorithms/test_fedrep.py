@@ -46,7 +46,7 @@ def test_a_round_without_uploads_keeps_the_body() -> None:
 def test_a_body_of_another_size_is_refused() -> None:
     assert ALGORITHM.fault_of(Representation(point(5)), Upload(point(1), 1)) is None
     fault = ALGORITHM.fault_of(Representation(point(5)), Upload(point(1, 2), 1))
-    assert fault == "2 coordinates arrived where 1 are shared"
+    assert fault == "'body' has 2 coordinates where 1 are shared"
 
 
 def test_each_half_leaves_the_other_where_it_is() -> None:

@@ -24,8 +24,8 @@ UPPER = torch.tensor([False, True])
 def test_parts_are_joined_under_the_mask() -> None:
     mask = torch.tensor([True, False, True])
     assert join(mask, point(1, 2), point(9)).tolist() == [1.0, 9.0, 2.0]
-    assert fault_of_part(point(1, 2), 2) is None
-    assert fault_of_part(point(1, 2), 3) == "2 coordinates arrived where 3 are shared"
+    assert fault_of_part("x", point(1, 2), 2) is None
+    assert fault_of_part("x", point(1, 2), 3) == "'x' has 2 coordinates where 3 are shared"
 
 
 def test_upper_layers_are_the_last_half_rounded_up() -> None:
@@ -100,8 +100,8 @@ def test_a_part_of_another_size_is_refused() -> None:
     later, warming = (State(point(0, 0), UPPER, rounds, ids()) for rounds in (0, 1))
     part, whole = Upload(point(1), 1), Upload(point(1, 2), 1)
     assert HEAD_IS_GLOBAL.fault_of(later, part) is HEAD_IS_GLOBAL.fault_of(warming, whole) is None
-    assert HEAD_IS_GLOBAL.fault_of(later, whole) == "2 coordinates arrived where 1 are shared"
-    assert HEAD_IS_GLOBAL.fault_of(warming, part) == "1 coordinates arrived where 2 are shared"
+    assert HEAD_IS_GLOBAL.fault_of(later, whole) == "'coordinates' has 2 coordinates where 1 are shared"
+    assert HEAD_IS_GLOBAL.fault_of(warming, part) == "'coordinates' has 1 coordinates where 2 are shared"
 
 
 def test_a_round_without_uploads_keeps_the_model_and_counts() -> None:

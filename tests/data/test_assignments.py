@@ -183,7 +183,7 @@ def test_classes_as_groups_give_every_client_one_class() -> None:
     for number, client in enumerate(scenario.clients):
         assert {*client.train.labels.tolist(), *client.test.labels.tolist()} == {number}
     assert scenario.emd_official == pytest.approx(2.7)
-    with pytest.raises(InputError, match=r"5 groups of 'made-up', .* give 10 distributions"):
+    with pytest.raises(InputError, match=r"distributions is 5, .* 'made-up' has classes: give 10 distributions"):
         build_scenario(replace(config, distributions=5), data, seed=0)
 
 

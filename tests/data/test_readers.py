@@ -298,3 +298,37 @@ def test_a_set_is_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     first = read_folder(folder)
     monkeypatch.setattr(readers, "decode_npz", lambda _: pytest.fail("decoded again"))
     assert read_folder(folder).fingerprint == first.fingerprint
+
+
+def test_a_gzip_that_unpacks_to_far_more_than_its_size_is_refused(folder: Path) -> None:
+    write_mnist(folder, gzip.compress, ".gz")
+    bomb = folder / "train-images-idx3-ubyte.gz"
+    bomb.write_bytes(gzip.compress(bytes(10_000_000)) * 12)
+    with pytest.raises(InputError, match="unpacks to more than 50,000,000 bytes"):
+        read_folder(folder)
+
+
+def test_sizes_whose_product_is_beyond_64_bits_are_no_idx_file(folder: Path) -> None:
+    write_mnist(folder)
+    file = folder / "train-images-idx3-ubyte"
+    file.write_bytes(bytes((0, 0, 8, 3)) + b"".join(size.to_bytes(4, "big") for size in (2**31, 2**31, 4)))
+    with pytest.raises(InputError, match="holds 16 bytes instead of"):
+        read_folder(folder)
+
+
+def test_what_another_program_would_draw_is_no_image(folder: Path) -> None:
+    write_images(folder)
+    next((folder / "train").glob("*/*.png")).write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    )
+    with pytest.raises(InputError, match="is not a whole image"):
+        read_folder(folder)
+
+
+def test_an_image_of_too_many_pixels_is_refused_unread(folder: Path) -> None:
+    from PIL import Image
+
+    write_images(folder)
+    Image.new("1", (6000, 6000)).save(next((folder / "train").glob("*/*.png")))
+    with pytest.raises(InputError, match="has 6000×6000 pixels"):
+        read_folder(folder)

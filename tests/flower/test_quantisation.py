@@ -74,3 +74,9 @@ def test_a_federation_sends_a_quarter_and_half_of_the_bytes(tmp_path: Path) -> N
     overhead = 2 * 3 * 1200  # headers and seals of the answers of two rounds
     assert sizes[16] < sizes[32] / 2 + overhead
     assert sizes[8] < sizes[32] / 4 + overhead
+
+
+def test_a_model_without_coordinates_is_restored_as_one() -> None:
+    nothing = torch.empty(0)
+    parts = {"model:levels": nothing.to(torch.uint8), "model:low": nothing, "model:step": nothing}
+    assert restore(parts)["model"].shape == (0,)

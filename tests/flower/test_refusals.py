@@ -78,6 +78,19 @@ FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
     "another round's": (lambda parcel: Parcel({**parcel.header, "round": 7}, parcel.tensors), "its round is 7"),
     "another site's": (lambda parcel: Parcel({**parcel.header, "slot": 9}, parcel.tensors), "its slot is 9"),
     "another federation's": (lambda parcel: Parcel({**parcel.header, "federation": "x"}, parcel.tensors), "federation"),
+    "no score": (lambda parcel: Parcel({**parcel.header, "after_update": 3}, parcel.tensors), "no score"),
+    "half a score": (lambda parcel: Parcel({**parcel.header, "after_update": {"loss": 1}}, parcel.tensors), "no score"),
+    "a score in words": (
+        lambda parcel: Parcel(
+            {**parcel.header, "after_training": {"loss": "x", "accuracy": 1.0, "num_examples": 1}}, parcel.tensors
+        ),
+        "no score",
+    ),
+    "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no parcel"),
+    "weights that overflow": (
+        _with(**{"upload/findings.increments": torch.full((3,), 1e308, dtype=torch.float64)}),
+        "a weight beyond|its neighbour",
+    ),
     "no parcel": (lambda parcel: b"nonsense", "no parcel"),
     "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no parcel"),
 }

@@ -149,7 +149,7 @@ class Dpfl:
         if len(chosen) > self.budget or len(set(chosen)) < len(chosen):
             return f"'collaborators' must be at most {self.budget} different clients"
         missing = set(chosen) - set(state.models)
-        return f"client {min(missing)} has no model to collaborate with" if missing else None
+        return f"'collaborators' names client {min(missing)}, who has no model" if missing else None
 
     def start_client(self, start: Start) -> Memory:
         """Start from the common initial model, without collaborators."""

@@ -40,8 +40,8 @@ def weighted_average(models: Sequence[Tensor], weights: Sequence[float]) -> Tens
     """Return Σ w_n θ_n / Σ w_n, summed in float64 in the given order."""
     total = torch.zeros(models[0].shape, dtype=torch.float64)
     for model, weight in zip(models, weights, strict=True):
-        total.add_(model.double(), alpha=weight)
-    return (total / sum(weights)).float()
+        total.add_(model.double(), alpha=float(weight))
+    return (total / float(sum(weights))).float()
 
 
 def group_averages(models: Sequence[Tensor], groups: Sequence[int]) -> tuple[Tensor, ...]:

@@ -29,6 +29,8 @@ from fedfomo.wire import Ids, Numbers, Parameters
 
 # Two models this close are the same model: a loss gap between them is noise, not improvement.
 TINY_DISTANCE = 1e-12
+# The largest float32 loss over the smallest distance is 3e50: no client finds more, and no sum of such overflows.
+LARGEST_WEIGHT = 1e100
 # Coordinates whose float64 working copies stay in a processor's cache.
 MIXED_AT_ONCE = 2**16
 
@@ -155,6 +157,17 @@ class Findings:
         return cls(torch.empty(0, dtype=torch.int64), nothing, nothing)
 
 
+def fault_of_findings(findings: Findings) -> str | None:
+    """Say what no client can have found out, or return None: whatever arrives, P must stay finite."""
+    if len(findings.ids.unique()) < len(findings.ids):
+        return "'findings.ids' names a client twice"
+    if bool((findings.increments.abs() > LARGEST_WEIGHT).any()):
+        return f"'findings.increments' has a weight beyond {LARGEST_WEIGHT:.0e}"
+    if bool(((findings.shares < 0) | (findings.shares > 1)).any()):
+        return "'findings.shares' has a share that is not from 0 to 1"
+    return None
+
+
 @dataclass(frozen=True)
 class State:
     """Every client's latest model, who uploaded in the last round, and the affinity matrix."""
@@ -267,6 +280,10 @@ class FedFomo:
         groups = group_by_affinity(after.affinity.among(after.last_uploaders), self.num_averages)
         models = [after.models[n] for n in after.last_uploaders.tolist()]
         return replace(after, averages=group_averages(models, groups))
+
+    def fault_of(self, state: State, upload: Upload) -> str | None:
+        """Refuse findings that nobody can have."""
+        return fault_of_findings(upload.findings)
 
     def start_client(self, start: Start) -> Memory:
         """Take the common initial model for both past and present."""

@@ -25,6 +25,7 @@ from fedfomo.algorithms.fedfomo import (
     Upload,
     choose_downloads,
     epsilon_in,
+    fault_of_findings,
     leave_one_out_weights,
     mix,
     mixing_weights,
@@ -91,6 +92,10 @@ class FedFomoAverages:
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models and update P."""
         return state.after(uploads)
+
+    def fault_of(self, state: State, upload: Upload) -> str | None:
+        """Refuse findings that nobody can have."""
+        return fault_of_findings(upload.findings)
 
     def start_client(self, start: Start) -> Memory:
         """Start from the common initial model."""

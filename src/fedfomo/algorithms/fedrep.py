@@ -76,7 +76,7 @@ class FedRep:
 
     def fault_of(self, state: Representation, upload: Upload) -> str | None:
         """Refuse a representation of another size."""
-        return fault_of_part(upload.body, len(state.body))
+        return fault_of_part("body", upload.body, len(state.body))
 
     def start_client(self, start: Start) -> Memory:
         """Start from the common initial model."""

@@ -114,7 +114,7 @@ class LgFedAvg:
     def fault_of(self, state: State, upload: Upload) -> str | None:
         """Refuse a part of another size than what is shared now."""
         size = len(state.model) if state.warmup_left else int(state.is_global.sum())
-        return fault_of_part(upload.coordinates, size)
+        return fault_of_part("coordinates", upload.coordinates, size)
 
     def start_client(self, start: Start) -> Memory:
         """Start from the common initial model."""

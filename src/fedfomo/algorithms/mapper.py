@@ -83,7 +83,9 @@ class Mapper:
 
     def __post_init__(self) -> None:
         low, high = self.lowest_share, self.highest_share
-        require(0 <= low <= high <= 1, f"shares must satisfy 0 ≤ lowest ≤ highest ≤ 1, not {low} and {high}")
+        require(
+            0 <= low <= high <= 1, f"shares must satisfy 0 ≤ lowest_share ≤ highest_share ≤ 1, not {low} and {high}"
+        )
         require(self.num_shares >= 1, f"num_shares must be at least 1, not {self.num_shares}")
         require(0 <= self.warm_up <= 1, f"warm_up must be between 0 and 1, not {self.warm_up}")
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from fedfomo.commands.terminal import console, parse
-from fedfomo.errors import require, unknown
+from fedfomo.errors import reading, require, unknown
 
 SNIPPET = """
 from safetensors.torch import load_file
@@ -40,13 +40,15 @@ class ExportConfig:
 def export(arguments: list[str]) -> None:
     """Write one client's model."""
     config = parse("export", ExportConfig, arguments)
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
+
+    from fedfomo.archives import read_tensors
 
     require(config.run.is_dir(), f"there is no folder {config.run}")
     is_saved = (config.run / "summary.json").exists()
     file, imports, build = _saved(config) if is_saved else _of_run(config)
     out = config.out or Path(file.name if is_saved else f"{file.stem}.safetensors")
-    tensors = load_file(file)
+    tensors = read_tensors(file)
     out.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, out)
     numbers = sum(tensor.numel() for tensor in tensors.values())
@@ -55,9 +57,11 @@ def export(arguments: list[str]) -> None:
 
 
 def _saved(config: ExportConfig) -> tuple[Path, str, str]:
-    summary: dict[str, Any] = json.loads((config.run / "summary.json").read_text())
-    if config.site not in summary["sites"]:
-        raise unknown("site", config.site, summary["sites"])
+    summary = config.run / "summary.json"
+    with reading(summary, "save the federation's result again"):
+        sites = dict[str, Any](json.loads(summary.read_text())["sites"])
+    if config.site not in sites:
+        raise unknown("site", config.site, sites)
     return config.run / f"{config.site}.safetensors", "", "make_model()  # your own module"
 
 

@@ -7,15 +7,14 @@ builds is kept in the cache. A file belongs to the very images and labels whose 
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from fedfomo.archives import read_npz
 from fedfomo.data.cache import cache_folder
 from fedfomo.data.embedding import Progress, Schedule, build_embedding
 from fedfomo.data.latent import Groups, find_clusters, principal_components
@@ -106,17 +105,17 @@ def _files() -> Iterator[Path]:
 def _read(file: Path, data: DataSet, numbers: Sequence[int] | None = None) -> Assignments | None:
     """Read a file's groups, or only those of some numbers, unless it belongs to another set."""
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-            if str(archive["fingerprint"]) != data.fingerprint:
-                return None
-            kept = [int(name.removeprefix("train_")) for name in archive.files if name.startswith("train_")]
-            groups = {
-                number: (_checked(archive, "train", number, data), _checked(archive, "test", number, data))
-                for number in kept
-                if numbers is None or number in numbers
-            }
-            return Assignments(data.fingerprint, float(archive["accuracy"]), groups)
-    except (BadZipFile, EOFError, KeyError, OSError, ValueError, zlib.error) as error:
+        archive = read_npz(file)
+        if str(archive["fingerprint"]) != data.fingerprint:
+            return None
+        kept = [int(name.removeprefix("train_")) for name in archive if name.startswith("train_")]
+        groups = {
+            number: (_checked(archive, "train", number, data), _checked(archive, "test", number, data))
+            for number in kept
+            if numbers is None or number in numbers
+        }
+        return Assignments(data.fingerprint, float(archive["accuracy"]), groups)
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{file} is not a whole file of groups ({error}): remove it, or build it again") from error
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfomo.archives import map_npy
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
@@ -36,7 +37,7 @@ def cache_folder() -> Path:
 def cached(files: Iterable[Path], read: Callable[[], DataSet], folder: Path) -> DataSet:
     """Return the set that these files hold, memory-mapped; it is read and stored only if it is not there yet."""
     note = folder / "sources" / f"{_key(files)}.json"
-    with suppress(EOFError, OSError, ValueError, KeyError):
+    with suppress(EOFError, OSError, RecursionError, TypeError, ValueError, KeyError):
         return _load(note, folder)
     data = read()
     try:
@@ -72,7 +73,7 @@ def _load(note: Path, folder: Path) -> DataSet:
 def _map(home: Path) -> list[Tensor]:
     # Copy-on-write: pages are shared until written to, and torch takes no read-only memory without complaint.
     files = (home / f"{name}.npy" for name in _ARRAYS)
-    return [torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False)) for file in files]
+    return [torch.from_numpy(map_npy(file, "c")) for file in files]
 
 
 def _store(data: DataSet, note: Path, folder: Path) -> None:
@@ -104,6 +105,6 @@ def _store_arrays(data: DataSet, home: Path) -> None:
 def _is_whole(home: Path) -> bool:
     try:
         _map(home)
-    except (EOFError, OSError, ValueError):
+    except (EOFError, OSError, TypeError, ValueError):
         return False
     return True

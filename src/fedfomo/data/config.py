@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from fedfomo.errors import InputError, unknown
 
+MOST = 1_000_000
+"""Clients, groups or classes: more than anybody has, and few enough to be counted in memory."""
+
 SCENARIOS: dict[str, str] = {
     "iid": "every client holds a random share of the whole set",
     "pathological": "every client holds a few classes only (McMahan et al., 2017)",
@@ -82,8 +85,8 @@ class ScenarioConfig:
 
 # Values may come from a TOML file, so their types are not what the annotations promise.
 def _require_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} is {value!r}: give a whole number of at least 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise InputError(f"{name} is {value!r}: give a whole number of at least 1 and at most {MOST:,}")
 
 
 def _is_finite(value: object) -> bool:

@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfomo.archives import map_npy
 from fedfomo.data.sets import DataSet
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, reading
 from fedfomo.networks import Vgg11, vgg11
 from fedfomo.randomness import layers_draw_from, stream
 
@@ -89,10 +91,13 @@ def build_embedding(
         part = about.with_suffix(".part")
         part.write_text(json.dumps(facts, indent=2) + "\n")
         part.replace(about)
-    facts = json.loads(about.read_text())
-    if facts["identity"] != _identity(data, schedule):
+    with reading(about, "remove it, and what it belongs to is made again"):
+        facts = dict[str, Any](json.loads(about.read_text()))
+        is_ours = facts["identity"] == _identity(data, schedule)
+    if not is_ours:
         raise _belongs_elsewhere(about)
-    return Embedding(np.load(rows, mmap_mode="r", allow_pickle=False), facts["accuracy"])
+    with reading(rows, f"remove it and {about.name}, and it is made again"):
+        return Embedding(map_npy(rows, "r"), float(facts["accuracy"]))
 
 
 def train_embedder(
@@ -270,6 +275,14 @@ class _Checkpoint:
         """Put the state back and return the number of steps done."""
         if not self.file.exists():
             return 0
+        remedy = "remove it, and training starts again"
+        try:
+            with reading(self.file, remedy):
+                return self._load(network, optimiser)
+        except SafetensorError as error:
+            raise InputError(f"{self.file} is damaged ({error}): {remedy}") from error
+
+    def _load(self, network: Vgg11, optimiser: torch.optim.Optimizer) -> int:
         with safe_open(self.file, "pt") as stored:
             if stored.metadata()["identity"] != self.identity:
                 raise _belongs_elsewhere(self.file)

@@ -1,24 +1,26 @@
 """The file formats in which image sets are published, each decoded into the same plain arrays."""
 
 import gzip
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfomo.errors import InputError
+from fedfomo.archives import ArchiveError, most_unpacked, read_npz
+from fedfomo.errors import InputError, require
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 _CIFAR_SHAPE = (3, 32, 32)
 _NPZ_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FETCH_AGAIN = "fetch the file again"
+_MOST_PIXELS = 25_000_000  # of one image
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,8 @@ def decode_cifar(files: Sequence[Path], label_bytes: int, num_classes: int) -> P
 def decode_npz(file: Path) -> tuple[Part, Part]:
     """Read a NumPy archive of x_train, y_train, x_test and y_test."""
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in _NPZ_ARRAYS if key in archive.files}
-    except (AttributeError, BadZipFile, EOFError, OSError, ValueError, zlib.error) as error:
+        arrays = read_npz(file)
+    except ArchiveError as error:
         raise InputError(f"{file} is not a whole .npz archive of numbers ({error}): {_FETCH_AGAIN}") from error
     missing = [key for key in _NPZ_ARRAYS if key not in arrays]
     if missing:
@@ -93,7 +94,7 @@ def _idx_array(file: Path, dimensions: int) -> NDArray[np.uint8]:
             f"{content[:4].hex(' ') or 'nothing'}): {_FETCH_AGAIN}"
         )
     shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
-    expected = start + int(np.prod(shape))
+    expected = start + math.prod(shape)
     if len(content) != expected:
         raise InputError(f"{file} holds {len(content)} bytes instead of {expected}: {_FETCH_AGAIN}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
@@ -101,9 +102,15 @@ def _idx_array(file: Path, dimensions: int) -> NDArray[np.uint8]:
 
 def _content(file: Path) -> bytes:
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        if file.suffix != ".gz":
+            return file.read_bytes()
+        most = most_unpacked(file.stat().st_size)
+        with gzip.open(file) as packed:
+            content = packed.read(most + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{file} cannot be read to its end ({error}): {_FETCH_AGAIN}") from error
+    require(len(content) <= most, f"{file} unpacks to more than {most:,} bytes: unpack it yourself if that is right")
+    return content
 
 
 def _cifar_records(file: Path, label_bytes: int, num_classes: int) -> NDArray[np.uint8]:
@@ -161,9 +168,14 @@ def _picture(file: Path) -> NDArray[np.uint8]:
     except ImportError as error:
         raise InputError("reading image files needs Pillow: install it with pip install 'fedfomo[images]'") from error
     try:
-        with image_module.open(file) as image:
+        # Of the many formats that Pillow knows, some start other programs.
+        with image_module.open(file, formats=("PNG", "JPEG")) as image:
+            width, height = image.size
+            require(width * height <= _MOST_PIXELS, f"{file} has {width}×{height} pixels: make it smaller")
             grey = image.mode in ("1", "L", "LA")
             picture = np.asarray(image.convert("L" if grey else "RGB"), dtype=np.uint8)
-    except (OSError, SyntaxError, ValueError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # whatever a damaged file makes its reader raise
         raise InputError(f"{file} is not a whole image ({error}): {_FETCH_AGAIN}") from error
     return picture.reshape(*picture.shape[:2], -1)

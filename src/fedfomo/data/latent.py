@@ -54,13 +54,13 @@ def find_clusters(points: Representation, num_groups: int, seed: int = 0) -> Gro
     from sklearn.cluster import KMeans
 
     if not 1 <= num_groups <= len(points):
-        raise InputError(f"{num_groups} groups of {len(points)} examples: give 1 to {len(points)} groups")
+        raise InputError(f"{num_groups} groups of {len(points)} examples: give 1 to {len(points)} distributions")
     random_state = int(numpy_stream(seed, "k-means").integers(2**31))
     with _one_thread_for_sums():
         means = KMeans(num_groups, n_init=5, max_iter=100, random_state=random_state)  # pyright: ignore[reportArgumentType]
         groups = _largest_first(np.asarray(means.fit_predict(points), dtype=np.int64))
     if groups.max() + 1 < num_groups:
-        raise InputError(f"only {groups.max() + 1} of {num_groups} groups differ: give that many at most")
+        raise InputError(f"only {groups.max() + 1} of {num_groups} groups differ: give that many distributions at most")
     return groups
 
 

@@ -84,7 +84,7 @@ def pathological(
     everybody = _clients(num_clients)
     classes = np.unique(train_labels)
     if not 1 <= classes_per_client <= len(classes):
-        raise InputError(f"{classes_per_client} classes a client of {len(classes)}: give 1 to {len(classes)}")
+        raise InputError(f"classes_per_client is {classes_per_client}, of {len(classes)}: give 1 to {len(classes)}")
     drawn = _draw_classes(len(classes), num_clients, classes_per_client, numpy_stream(seed, "class draw"))
     train, test = _nobodys(train_labels), _nobodys(test_labels)
     for number, label in enumerate(classes.tolist()):

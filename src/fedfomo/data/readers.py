@@ -64,7 +64,7 @@ def load_data(name: str, folder: Path | None) -> DataSet:
     if name == "digits":
         return load_digits()
     if folder is None:
-        raise InputError(f"where is '{name}'? Give its folder with --data; only digits ships with fedfomo")
+        raise InputError(f"where is dataset '{name}'? Give its folder with --data; only digits ships with fedfomo")
     return read_folder(folder, name)
 
 

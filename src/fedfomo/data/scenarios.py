@@ -59,7 +59,7 @@ def spread(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
     """Decide who holds which examples, without touching the images."""
     partition = _deal(config, data, seed)
     if not any(len(client.train) for client in partition.clients):
-        raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer groups")
+        raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer distributions")
     if config.data_fraction < 1:
         partition = keep(partition, _labels(data.train.labels), config.data_fraction, seed)
     if config.has_shuffled_targets:
@@ -116,8 +116,8 @@ def _groups(config: ScenarioConfig, data: DataSet) -> tuple[Groups, Groups]:
     if config.representation == "classes":
         if number != data.num_classes:
             raise InputError(
-                f"{number} groups of '{data.name}', but with classes as groups there are as many as classes: "
-                f"give {data.num_classes} distributions"
+                f"distributions is {number}, but with representation 'classes' there are as many as '{data.name}' has"
+                f" classes: give {data.num_classes} distributions"
             )
         return _labels(data.train.labels), _labels(data.test.labels)
     if config.representation == "network":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from fedfomo import wire
 from fedfomo.flower.parcels import Header
+from fedfomo.model import Score
 
 ECHOED = ("federation", "attempt", "round", "kind", "slot")
 """What an answer repeats of its order's header."""
@@ -32,6 +34,17 @@ def require_header(header: Header, wanted: Mapping[str, Any]) -> None:
     for name, value in wanted.items():
         if header.get(name) != value:
             raise wire.WireError(f"its {name} is {header.get(name)!r}, not {value!r}")
+
+
+def read_score(content: Any) -> Score | None:
+    """Read what a site says of its model; refuse anything else."""
+    if content is None:
+        return None
+    names = [field.name for field in fields(Score)]
+    is_score = isinstance(content, dict) and sorted(content) == sorted(names)  # pyright: ignore[reportUnknownArgumentType]
+    if not (is_score and all(type(content[name]) in (int, float) for name in names)):
+        raise wire.WireError("what it says of its model is no score")
+    return Score(**content)
 
 
 def part_of(flat: Mapping[str, Tensor], name: str) -> wire.Flat:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedfomo.errors import require
+from fedfomo.errors import reading, require
 from fedfomo.simulation.tensors import write_atomically
 
 FIRST = "0" * 64
@@ -95,21 +95,22 @@ def fault_in(path: Path) -> str | None:
     if fault is not None:
         return fault
     witness = path.with_suffix(".head")
-    known = json.loads(witness.read_bytes()) if witness.exists() else vars(Head(0, FIRST))
-    if head.lines < known["lines"]:
-        return f"it has {head.lines} lines, of {known['lines']} that were written"
-    if head.lines == known["lines"] and head.hash != known["hash"]:
+    with reading(witness, "the log's end cannot be vouched for"):
+        known = Head(**json.loads(witness.read_bytes())) if witness.exists() else Head(0, FIRST)
+    if head.lines < known.lines:
+        return f"it has {head.lines} lines, of {known.lines} that were written"
+    if head.lines == known.lines and head.hash != known.hash:
         return "its last line is not the one that was written"
     return None
 
 
 def _walk(path: Path) -> tuple[Head, str | None]:
     head = Head(0, FIRST)
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             record = json.loads(line)
             follows = record["previous"] == head.hash and record["line"] == head.lines
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             follows = False
         if not follows:
             return head, f"line {head.lines + 1} does not follow from the one before"

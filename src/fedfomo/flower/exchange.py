@@ -8,7 +8,7 @@ from typing import Any
 from fedfomo import wire
 from fedfomo.client import ClientId
 from fedfomo.federation import AnyAlgorithm, messages_of
-from fedfomo.flower.checks import below, part_of, read_message
+from fedfomo.flower.checks import below, part_of, read_message, read_score
 from fedfomo.flower.parcels import Header, Parcel
 from fedfomo.flower.post import Post
 from fedfomo.model import Score
@@ -59,11 +59,16 @@ class FlowerExchange:
             if answer.header.get("is_lost"):
                 self.greeted.discard(slot)
                 continue
+            try:
+                told = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
+            except wire.WireError as error:
+                self.refused[slot] = str(error)
+                continue
             self.greeted.add(slot)
             self.answered.append(slot)
-            for scores, point in ((self.after_update, "after_update"), (self.after_training, "after_training")):
-                if answer.header.get(point):
-                    scores[slot] = Score(**answer.header[point])
+            for scores, score in zip((self.after_update, self.after_training), told, strict=True):
+                if score is not None:
+                    scores[slot] = score
             yield slot, answer
 
     def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Parcel:

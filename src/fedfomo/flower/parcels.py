@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedfomo.archives import MOST_HEADER, header_length
 from fedfomo.flower.quantisation import quantise, restore
 from fedfomo.wire import Flat, WireError
 
@@ -34,10 +35,12 @@ class Parcel:
     def read(cls, content: bytes) -> Parcel:
         """Read a parcel; refuse what is none."""
         end = 4 + int.from_bytes(content[:4], "little")
+        if max(end, header_length(content[end : end + 8])) > MOST_HEADER:
+            raise WireError("it is no parcel (its header is too long)")
         try:
             header = json.loads(content[4:end])
             tensors = load(content[end:])
-        except (ValueError, SafetensorError) as error:
+        except (ValueError, RecursionError, SafetensorError) as error:
             raise WireError(f"it is no parcel ({error})") from None
         if not isinstance(header, dict):
             raise WireError("its header is no table")

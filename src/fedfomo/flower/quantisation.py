@@ -14,6 +14,7 @@ from torch import Tensor
 from fedfomo.wire import Flat, WireError
 
 BLOCK = 1024  # coordinates that share a smallest and a largest value
+RESTORED_AT_ONCE = 64  # blocks
 LEVELS = {8: torch.uint8, 16: torch.uint16}
 
 
@@ -60,11 +61,15 @@ def _from_levels(name: str, flat: Mapping[str, Tensor]) -> Tensor:
     are_bounds = all(bound.dtype == torch.float32 and bound.shape == (count,) for bound in (low, step))
     if levels.dtype not in LEVELS.values() or levels.dim() != 1 or not are_bounds:
         raise WireError(f"'{name}' is not of the quantised form")
-    values = low.double()[:, None] + _blocks(levels.double()) * step.double()[:, None]
-    return values.flatten()[: levels.numel()].float()
+    values = torch.empty(levels.numel())
+    for block in range(0, count, RESTORED_AT_ONCE):  # in float64, a whole model would need four times its memory
+        part, rows = slice(block * BLOCK, (block + RESTORED_AT_ONCE) * BLOCK), slice(block, block + RESTORED_AT_ONCE)
+        restored = low[rows].double()[:, None] + _blocks(levels[part].double()) * step[rows].double()[:, None]
+        values[part] = restored.flatten()[: levels[part].numel()]
+    return values
 
 
 def _blocks(vector: Tensor) -> Tensor:
     """Cut a vector into rows, the last one filled up with its last value."""
     missing = -vector.numel() % BLOCK
-    return torch.cat((vector, vector[-1:].expand(missing))).view(-1, BLOCK)
+    return torch.cat((vector, vector[-1:].expand(missing))).view(-(-vector.numel() // BLOCK), BLOCK)

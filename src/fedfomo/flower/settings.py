@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedfomo.config import read_toml
-from fedfomo.errors import InputError, require
+from fedfomo.errors import reading, require
 from fedfomo.privacy.config import Privacy
 from fedfomo.training import Sgd
 
@@ -125,11 +124,13 @@ class FederationFolder:
     def registry(self) -> list[Site]:
         """Read who belongs to the federation."""
         self.require()
-        return [Site(**site) for site in json.loads(self._registry.read_bytes())["sites"]]
+        with reading(self._registry, "restore it from a copy"):
+            return [Site(**site) for site in json.loads(self._registry.read_bytes())["sites"]]
 
     def identity(self) -> str:
         """Return what tells this federation from any other."""
-        return str(json.loads(self._registry.read_bytes())["federation"])
+        with reading(self._registry, "restore it from a copy"):
+            return str(json.loads(self._registry.read_bytes())["federation"])
 
     def write_registry(self, identity: str, sites: list[Site]) -> None:
         """Write who belongs to the federation."""
@@ -168,11 +169,9 @@ class SiteFolder:
 
     def card(self) -> SiteCard:
         """Read who the site is."""
-        try:
-            content: dict[str, Any] = json.loads(self._card.read_bytes())
-        except FileNotFoundError:
-            raise InputError(f"{self.path} is no site's folder: it has no site.json") from None
-        return SiteCard(**content)
+        require(self._card.exists(), f"{self.path} is no site's folder: it has no site.json")
+        with reading(self._card, "ask for the site's folder again"):
+            return SiteCard(**json.loads(self._card.read_bytes()))
 
     def privacy(self) -> Privacy:
         """Read what the site has settled about its records; refuse what would only look like protection."""

@@ -23,7 +23,7 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
         yield from _result(json.loads(folder.result.read_bytes()))
     if folder.deliveries.exists():
         fault = fault_in(folder.deliveries)
-        lines = len(folder.deliveries.read_text().splitlines())
+        lines = len(folder.deliveries.read_text(errors="replace").splitlines())
         yield f"delivery log: {lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedfomo.errors import reading
 from fedfomo.examples import ClientData, Examples
 from fedfomo.model import Model
 
@@ -57,7 +58,8 @@ def write_examination(path: Path, found: Examination) -> None:
 
 def read_examination(path: Path) -> Examination:
     """Read an examination that was kept."""
-    return Examination(**json.loads(path.read_text()))
+    with reading(path, "delete it, and it is made again"):
+        return Examination(**json.loads(path.read_text()))
 
 
 def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:

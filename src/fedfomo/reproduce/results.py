@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any, Literal
 
-from fedfomo.errors import InputError
+from fedfomo.errors import reading
 from fedfomo.reproduce.cells import Cell
 
 Point = Literal["after_update", "after_training"]
@@ -119,8 +119,6 @@ class Results:
     def _load(self, path: Path) -> Result:
         name = str(path.relative_to(self.folder).with_suffix(""))
         if name not in self._read:
-            try:
+            with reading(path, "delete it, and it is computed again"):
                 self._read[name] = Result(json.loads(path.read_bytes()))
-            except ValueError as error:
-                raise InputError(f"{path} is damaged ({error}): delete it, and it is computed again") from None
         return self._read[name]

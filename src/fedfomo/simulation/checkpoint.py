@@ -118,9 +118,11 @@ class Checkpoints:
     def _fault(self, checkpoint: Checkpoint) -> str | None:
         for name in sorted(checkpoint.files()):
             path = self._tensors / name
+            if path.parent != self._tensors:
+                return f"{name} lies elsewhere"
             if not path.exists():
                 return f"{name} is missing"
-            if _checksum(path.read_bytes()) != checkpoint.checksums.get(name):
+            if not path.is_file() or _checksum(path.read_bytes()) != checkpoint.checksums.get(name):
                 return f"{name} is damaged"
         return None
 
@@ -135,10 +137,11 @@ class Checkpoints:
                 inner[name] = {int(client): content for client, content in inner[name].items()}
             scores = inner["scores_after_training"]
             inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
-            checkpoint = Checkpoint(**inner)
-            return checkpoint if path == self._path(checkpoint.rounds_done) else None  # it may be a copy of another
-        except (ValueError, KeyError, TypeError, AttributeError):
+            found = Checkpoint(**inner)
+            found.files()  # a manifest that was forged may name what are no files
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
+        return found if path == self._path(found.rounds_done) else None  # it may be a copy of another
 
     def _path(self, rounds_done: int) -> Path:
         return self._folder / f"after-round-{rounds_done:05d}.json"

@@ -156,10 +156,18 @@ class ClientSide:
             self._files.forget()
             self._round = order.round
         with hands.seconds.counted("all"):
-            played = hands.play([partial(self._play, order.round, part) for part in order.parts])
+            played = hands.play([partial(self._play_named, order.round, part) for part in order.parts])
             outcomes = self._keep(order, played)
         checksums, self._files.checksums = self._files.checksums, {}
         return Report(outcomes, checksums, hands.seconds)
+
+    def _play_named(self, round: int, part: Part) -> _Played:
+        """Say whose fault it was, whatever a client's data, model or method raise."""
+        try:
+            return self._play(round, part)
+        except Exception as error:
+            error.add_note(f"client {part.client} failed in round {round}")
+            raise
 
     def _play(self, round: int, part: Part) -> _Played:
         problem, hands, guard = self._problem, self._hands, self._guard

@@ -90,7 +90,7 @@ def simulate(
         if plan.executor == "ray":
             crew: Crew = RayWorkers(client_side, files, max(1, plan.workers))
         else:
-            crew = hire(lambda: client_side(files.reopen()), plan.workers)
+            crew = hire(lambda: client_side(files.reopen()), min(plan.workers, len(problem.clients)))
         try:
             grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial), may_split=guard is None)
             run = _Run(problem, algorithm, plan, home, watcher, listener, files, crew, grouping)

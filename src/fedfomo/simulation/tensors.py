@@ -16,16 +16,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfomo.errors import naming
+from fedfomo.errors import naming, reading
 from fedfomo.wire import Flat
 
 References = dict[str, str]
 """From a field's name to "file#tensor", or to "=" and the tensor itself."""
 
 HELD_AT_ONCE = 256_000_000  # bytes of mapped tensors; with more models than memory, a bound is wanted
+MOST_HEADER = 50_000_000  # bytes: the tensors of half a million clients
 SPELT_OUT = 16  # bytes, at most: a number or two
 
 _Identity = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
@@ -88,14 +91,16 @@ class TensorFiles:
 
     def _tensor(self, place: str) -> Tensor:
         if place.startswith("="):
-            return _read_out(place)
+            with reading(self.folder, "start the run again"):
+                return _read_out(place)
         name, field = place.split("#", 1)
         file = self._open.get(name)
-        if file is None:
-            file = self._open[name] = _MappedFile(self.folder / name)
-        tensor = file.tensors.get(field)
+        tensor = file.tensors.get(field) if file is not None else None
         if tensor is None:
-            tensor = file.tensors[field] = file.read(field)
+            with reading(self.folder / name, "start the run again"):
+                if file is None:
+                    file = self._open[name] = _MappedFile(self.folder / name)
+                tensor = file.tensors[field] = file.read(field)
             self._known[_identity(tensor)] = place
         self._held += tensor.nbytes
         if self._held > HELD_AT_ONCE:
@@ -128,12 +133,16 @@ class _MappedFile:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._start = 8 + int.from_bytes(self._map[:8], "little")
+        if self._start > MOST_HEADER:
+            raise ValueError(f"a header of {self._start:,} bytes")
         self._header: dict[str, Any] = json.loads(self._map[8 : self._start])
         self.tensors: Flat = {}  # those that were looked at
 
     def read(self, name: str) -> Tensor:
         entry = self._header[name]
         kind, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        if not 0 <= begin <= end <= len(self._map) - self._start:
+            raise ValueError(f"{name} lies outside the file")
         if begin == end:
             return torch.empty(shape, dtype=kind)
         count = (end - begin) // kind.itemsize
@@ -143,8 +152,20 @@ class _MappedFile:
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
-_DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "BOOL": torch.bool}
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DTYPES_BY_WORD = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES.values()}
 
 
 def _laid_out(flat: Flat) -> list[bytes | memoryview]:
@@ -159,7 +180,7 @@ def _laid_out(flat: Flat) -> list[bytes | memoryview]:
     for name, tensor in sorted(flat.items(), key=lambda item: -item[1].element_size()):
         begin, end = end, end + tensor.nbytes
         header[name] = {"dtype": _DTYPE_NAMES[tensor.dtype], "shape": tensor.shape, "data_offsets": (begin, end)}
-        pieces.append(tensor.detach().contiguous().view(-1).numpy().data)
+        pieces.append(_raw(tensor).data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little"), text, *pieces]
@@ -197,6 +218,11 @@ def delete_unfinished(folder: Path) -> None:
         path.unlink(missing_ok=True)  # its writer may be dying just now
 
 
+def _raw(tensor: Tensor) -> NDArray[np.uint8]:
+    """Return a tensor's bytes, in place if they lie together; NumPy does not know every type of number."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+
+
 def _identity(tensor: Tensor) -> _Identity:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
@@ -207,12 +233,12 @@ def _file(place: str) -> str:
 
 def _spell_out(tensor: Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    content = base64.b64encode(tensor.contiguous().numpy().tobytes()).decode()
+    content = base64.b64encode(_raw(tensor).tobytes()).decode()
     return "=" + json.dumps([dtype, list(tensor.shape), content])
 
 
 def _read_out(place: str) -> Tensor:
     dtype, shape, content = json.loads(place[1:])
     raw = bytearray(base64.b64decode(content))
-    kind: torch.dtype = getattr(torch, dtype)
+    kind = _DTYPES_BY_WORD[dtype]
     return torch.frombuffer(raw, dtype=kind).view(shape) if raw else torch.empty(shape, dtype=kind)
