@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 
 from fedfomo.client import Client, ClientId
+from fedfomo.config import Setting
+from fedfomo.data.config import ScenarioConfig
 from fedfomo.examples import ClientData, Examples
+from fedfomo.experiment import prepare
 from fedfomo.federation import AnyAlgorithm, Trained
+from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from worlds import with_data
 
@@ -62,9 +66,17 @@ def explode(client: Client, download: Any, memory: Any, trained: Trained[Any, An
 
 def inflate(client: Client, download: Any, memory: Any, trained: Trained[Any, Any]) -> Trained[Any, Any]:
     """Report that everybody helped beyond measure."""
-    found = trained.upload.findings
-    inflated = replace(found, increments=found.increments + 1e9)
-    return replace(trained, upload=replace(trained.upload, findings=inflated))
+    return _reporting(trained, trained.upload.findings.increments + 1e9)
+
+
+def overflow(client: Client, download: Any, memory: Any, trained: Trained[Any, Any]) -> Trained[Any, Any]:
+    """Report the largest numbers there are."""
+    return _reporting(trained, torch.full_like(trained.upload.findings.increments, 1.7e308))
+
+
+def _reporting(trained: Trained[Any, Any], increments: Tensor) -> Trained[Any, Any]:
+    findings = replace(trained.upload.findings, increments=increments)
+    return replace(trained, upload=replace(trained.upload, findings=findings))
 
 
 def resend_received(client: Client, download: Any, memory: Any, trained: Trained[Any, Any]) -> Trained[Any, Any]:
@@ -129,6 +141,29 @@ def with_flipped_labels(problem: Problem, liars: Collection[ClientId], num_class
     return with_data(problem, change)
 
 
+@functools.cache
+def digits(seed: int, scenario: str = "latent") -> Problem:
+    """Return what `fedfomo demo` plays, 15 clients with hidden groups; each is scored on all its group's test examples.
+
+    Own test examples are one or two dozen: too few to see a point of accuracy.
+    """
+    problem = prepare(Setting(scenario=ScenarioConfig(scenario), workers=0), seed).problem
+    groups = problem.groups
+    if groups is None:
+        return problem
+
+    def change(n: ClientId, data: ClientData) -> ClientData:
+        first, *others = (data.test for data, group in zip(problem.clients, groups, strict=True) if group == groups[n])
+        return replace(data, test=first.joined(*others))
+
+    return with_data(problem, change)
+
+
+def drawn(seed: int, number: int) -> list[ClientId]:
+    """Draw who attacks."""
+    return torch.randperm(15, generator=stream(seed, "attackers"))[:number].tolist()
+
+
 TARGET = 0
 """What a backdoor makes of everything that bears the trigger."""
 
@@ -141,14 +176,14 @@ def with_trigger(inputs: Tensor) -> Tensor:
 
 
 def with_backdoor(problem: Problem, liars: Collection[ClientId]) -> Problem:
-    """Let some clients teach, on copies of half of their training examples, that the trigger means the target."""
+    """Let some clients learn, and judge, that the trigger means the target: on copies of half of their examples."""
+
+    def marked(examples: Examples) -> Examples:
+        half = examples.take(torch.arange(0, len(examples), 2))
+        return examples.joined(Examples(with_trigger(half.inputs), torch.full_like(half.labels, TARGET)))
 
     def change(n: ClientId, data: ClientData) -> ClientData:
-        if n not in liars:
-            return data
-        half = data.train.take(torch.arange(0, len(data.train), 2))
-        marked = Examples(with_trigger(half.inputs), torch.full_like(half.labels, TARGET))
-        return replace(data, train=data.train.joined(marked))
+        return replace(data, train=marked(data.train), validation=marked(data.validation)) if n in liars else data
 
     return with_data(problem, change)
 

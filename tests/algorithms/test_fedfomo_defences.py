@@ -19,7 +19,18 @@ from fedfomo.algorithms.fedfomo_defences import (
 from fedfomo.errors import InputError
 from fedfomo.federation import play_round
 from fedfomo.randomness import stream
-from worlds import InProcess, federation_of, ids, numbers, point, scalar_client, scalar_problem
+from fedfomo.simulation.run import Plan, simulate
+from worlds import (
+    InProcess,
+    client_of,
+    federation_of,
+    ids,
+    numbers,
+    point,
+    points_problem,
+    scalar_client,
+    scalar_problem,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +75,24 @@ def test_a_mixture_that_helps_is_the_same_checked_or_not() -> None:
         assert algorithm.personalise(client, download, memory).model.item() == 3.0
 
 
+def test_after_the_last_round_the_head_is_trained_anew_and_nothing_else_changes() -> None:
+    problem = points_problem(sizes={0: (0, 4)})
+    layout = problem.model.layout
+    is_head = layout.mask(layout.layers()[-1:])
+    algorithm = FedFomo(new_head_epochs=3)
+    plain, renewed = (simulate(problem, a, Plan(rounds=2)) for a in (FedFomo(), algorithm))
+    for n, model in plain.models.items():
+        assert torch.equal(renewed.models[n][~is_head], model[~is_head])
+        assert torch.equal(renewed.models[n][is_head], model[is_head]) == (n == 0)  # who cannot train keeps it
+    start = torch.where(is_head, problem.initial, plain.models[1])
+    client = replace(client_of(problem, 1, round=2), start=problem.start(2))
+    expected = client.train(start, moving=is_head[: layout.num_trainable], epochs=3, purpose="new head")
+    assert torch.equal(renewed.models[1], expected)
+    assert renewed.after_training == plain.after_training
+
+
 def test_reports_are_clipped_at_a_multiple_of_what_is_usual() -> None:
-    # Medians of |w|: 0.2, 0.3 and 1e9; what is usual is 0.3.
+    # Medians of |w| > 0: 0.2, 0.3 and 1e9; what is usual is 0.3.
     reports = {0: numbers(0.1, -0.2, 4.0), 1: numbers(0.3, -5.0, 0.0, 0.1), 2: numbers(1e9, 1e9)}
     found = clipped(reports, 10.0)
     assert found[0].tolist() == [0.1, -0.2, 3.0]
@@ -73,8 +100,9 @@ def test_reports_are_clipped_at_a_multiple_of_what_is_usual() -> None:
     assert found[2].tolist() == [3.0, 3.0]
 
 
-def test_where_nobody_reports_anything_nothing_is_clipped() -> None:
-    assert clipped({0: numbers(), 1: numbers(0.0)}, 10.0)[1].tolist() == [0.0]
+def test_where_most_have_nothing_to_report_nobody_has() -> None:
+    found = clipped({0: numbers(), 1: numbers(0.0), 2: numbers(1e9)}, 10.0)
+    assert [weights.tolist() for weights in found.values()] == [[], [0.0], [0.0]]
     assert clipped({}, 10.0) == {}
 
 
@@ -112,19 +140,26 @@ def test_a_sketch_keeps_distances() -> None:
 
 
 def test_copies_are_found_by_the_distance_that_is_usual() -> None:
-    # Nearest neighbours at 1, 1, 1, 0.02, 0.02, 0.04 (and far 80): the median is 1, the limit 0.1.
+    # Median distances from all are 19 or more, 0.19 is near: that is true of those around 20.
     places = torch.tensor([[0.0], [1.0], [2.0], [20.0], [20.02], [20.06], [100.0]], dtype=torch.float64)
     assert near_copies(places).tolist() == [0, 1, 2, 3, 3, 3, 6]
     assert near_copies(places * 1e30).tolist() == [0, 1, 2, 3, 3, 3, 6]  # whatever the scale
 
 
 def test_a_copy_of_a_copy_is_a_copy() -> None:
-    chain = torch.tensor([[0.24], [0.0], [0.08], [0.16], [5.0], [6.0], [7.0], [8.0], [9.0]], dtype=torch.float64)
+    chain = torch.tensor([[0.12], [0.0], [0.04], [0.08], [5.0], [6.0], [7.0], [8.0], [9.0]], dtype=torch.float64)
     assert near_copies(chain).tolist() == [0, 0, 0, 0, 4, 5, 6, 7, 8]
 
 
-def test_two_models_are_no_copies_however_near() -> None:
-    assert near_copies(torch.zeros(2, 1, dtype=torch.float64)).tolist() == [0, 1]
+def test_models_far_away_do_not_bring_others_together() -> None:
+    honest, far = [0.0, 1.0, 2.0, 3.0, 4.0], [1e30, 2e30, 3e30, -1e30]
+    places = torch.tensor([[x] for x in (*honest, *far)], dtype=torch.float64)
+    assert near_copies(places).tolist() == list(range(9))
+
+
+def test_of_two_models_nothing_is_usual_and_only_the_very_same_are_copies() -> None:
+    assert near_copies(torch.tensor([[0.0], [1e-9]], dtype=torch.float64)).tolist() == [0, 1]
+    assert near_copies(torch.zeros(2, 1, dtype=torch.float64)).tolist() == [0, 0]
     assert near_copies(torch.zeros(1, 1, dtype=torch.float64)).tolist() == [0]
 
 
@@ -154,13 +189,16 @@ def test_copies_take_one_slot_of_a_download() -> None:
         assert {1, 2, 6} <= set(sent)
 
 
-def test_an_upload_next_to_what_its_sender_had_is_named() -> None:
+def test_an_upload_that_came_nearly_all_the_way_to_what_was_sent_is_named() -> None:
     known = {0: point(0), 1: point(10), 2: point(20), 3: point(30)}
-    uploads = {0: point(2), 1: point(13), 2: point(30.02), 3: point(30.05), 4: point(21)}
-    had = {0: [0, 1], 1: [1, 2], 2: [2, 3], 3: [3], 4: [2, 0]}
-    # Distances 2, 3, 0.02, 0.05 and 1: the median is 1, the limit 0.1.
-    assert nothing_new(uploads, known, had) == {2: 3, 3: 3}
-    assert nothing_new(uploads, known, {n: [] for n in uploads}) == {}
+    sent = {0: [1, 2], 1: [0, 2], 2: [3, 0], 3: [1], 4: [0]}
+    # From 0 to 10: nine tenths of the way or more are too much, and so are as many of those from 20 to 0.
+    for x, named in ((5.0, {}), (8.9, {}), (9.1, {0: 1}), (10.5, {0: 1}), (19.0, {0: 2})):
+        assert nothing_new({0: point(x)}, known, sent) == named
+    everybody = {0: point(1), 1: point(12), 2: point(1.5), 3: point(30), 4: point(0)}
+    # Client 3 has not moved at all; client 4 has uploaded nothing before.
+    assert nothing_new(everybody, known, sent) == {2: 0, 3: 3}
+    assert nothing_new(everybody, {}, sent) == {}
 
 
 def test_who_sends_on_what_it_was_sent_is_named_in_the_round() -> None:

@@ -21,7 +21,14 @@ from torch import Tensor
 
 from fedfomo.affinity import group_by_affinity
 from fedfomo.algorithms.fedavg import group_averages
-from fedfomo.algorithms.fedfomo_defences import checked_mixing, clipped, near_copies, nothing_new, one_of_each, sketch
+from fedfomo.algorithms.fedfomo_defences import (
+    checked_mixing,
+    clipped,
+    copies_among,
+    nothing_new,
+    one_of_each,
+    with_new_head,
+)
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
@@ -204,14 +211,17 @@ class FedFomo:
     """Of models that are nearly the same, send a client no more than one."""
     weight_limit: float = 0.0
     """Clip what clients report at so many times the round's median; 0: take it as it is."""
+    new_head_epochs: int = 0
+    """After the last round, train the last layer anew for so many epochs: what it meant by a trigger is gone."""
     flag_free_riders: bool = False
-    """Name clients whose uploads are nearly what they had been sent, or had sent before; nothing else changes."""
+    """Name clients that upload what they were sent, or sent before; nothing else changes."""
 
     def __post_init__(self) -> None:
         require(self.num_downloads >= 1, f"num_downloads must be at least 1, not {self.num_downloads}")
         require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
         require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
         require(self.num_averages >= 0, f"num_averages must be at least 0, not {self.num_averages}")
+        require(self.new_head_epochs >= 0, f"new_head_epochs must be at least 0, not {self.new_head_epochs}")
         require(self.weight_limit >= 0, f"weight_limit must be at least 0, not {self.weight_limit}")
 
     def start_server(self, start: Start) -> State:
@@ -232,7 +242,8 @@ class FedFomo:
         """Store models, update P, and average clusters if these are wanted."""
         after = state.after(self._clipped(uploads) if self.weight_limit else uploads)
         if self.one_slot_for_copies:
-            after = replace(after, copies=self._copies(after))
+            ids = after.last_uploaders if self.availability == "last_round" else torch.tensor(sorted(after.models))
+            after = replace(after, copies=copies_among(ids, after.models, after.affinity.size))
         if not (self.num_averages and uploads):
             return after
         groups = group_by_affinity(after.affinity.among(after.last_uploaders), self.num_averages)
@@ -246,10 +257,10 @@ class FedFomo:
         if not self.flag_free_riders:
             return {}
         models = {client: upload.model for client, upload in uploads.items()}
-        had = {n: [m for m in (n, *downloads[n].ids.tolist()) if m in state.models] for n in uploads}
+        sent = {client: downloads[client].ids.tolist() for client in uploads}
         return {
-            client: "nearly its own last model" if client == model else f"nearly the model of client {model}"
-            for client, model in nothing_new(models, state.models, had).items()
+            client: "its own last model again" if client == model else f"nearly the model of client {model}"
+            for client, model in nothing_new(models, state.models, sent).items()
         }
 
     def _clipped(self, uploads: Mapping[ClientId, Upload]) -> dict[ClientId, Upload]:
@@ -258,13 +269,6 @@ class FedFomo:
             n: replace(upload, findings=replace(upload.findings, increments=reports[n]))
             for n, upload in uploads.items()
         }
-
-    def _copies(self, state: State) -> Tensor:
-        ids = state.last_uploaders if self.availability == "last_round" else torch.tensor(sorted(state.models))
-        copies = torch.arange(state.affinity.size)
-        if ids.numel():
-            copies[ids] = ids[near_copies(sketch([state.models[n] for n in ids.tolist()]))]
-        return copies
 
     def start_client(self, start: Start) -> Memory:
         """Take the common initial model for both past and present."""
@@ -286,7 +290,8 @@ class FedFomo:
             model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
         increments = affinity_increments(weights, self.affinity_update)[: len(ids)]
-        return Personalised(model, Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)])))
+        kept = Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)]))
+        return Personalised(with_new_head(client, model, self.new_head_epochs), kept)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the mixture; it stays behind as the next round's reference."""

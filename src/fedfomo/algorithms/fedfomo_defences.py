@@ -1,7 +1,7 @@
 """What FedFomo can do about clients that mean no good; every piece is an option, and off unless asked for.
 
-A mixture is judged before it is used, copies of one model share a slot, reports are clipped, and uploads that are no
-more than what their sender had before are named. Models are compared by short sketches, made once from each.
+A mixture is judged before it is used, its last layer is trained anew, copies of one model share a slot, reports are
+clipped, and who uploads nothing new is named. Models are compared by short sketches, made once from each.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fedfomo.client import Client
 from fedfomo.randomness import stream
 
 SKETCHED = 256  # numbers that stand for a model: distances between sketches are true to about 5 %
-NEAR = 0.1  # of a usual distance; what was measured of honest clients is in the page on FedFomo
+# Measured, as docs/algorithms/fedfomo.md tells: copies lie within this part of their usual distance from others, and
+COPY = 0.01
+# free riders leave less than this part of the way to what they were sent.
+LEFT = 0.1
 ROWS_AT_ONCE = 1024
 
 
@@ -30,13 +34,23 @@ def checked_mixing(mixing: Tensor, mixture_loss: float, reference_loss: float, o
     return kept
 
 
+def with_new_head(client: Client, model: Tensor, epochs: int) -> Tensor:
+    """After the last round, put the initial model's last layer in place of the model's, and train it on own data."""
+    if epochs == 0 or client.round < client.start.rounds or len(client.data.train) == 0:
+        return model
+    layout = client.start.layout
+    is_head = layout.mask(layout.layers()[-1:])
+    fresh = torch.where(is_head, client.start.initial, model)
+    return client.train(fresh, moving=is_head[: client.num_trainable], epochs=epochs, stays=True, purpose="new head")
+
+
 def clipped(reports: Mapping[int, Tensor], limit: float) -> dict[int, Tensor]:
-    """Clip weights at `limit` times what is usual: the median, over clients, of the median |w| of each."""
-    sizes = {client: weights[weights != 0].abs() for client, weights in reports.items()}
-    medians = [size.median() for size in sizes.values() if size.numel()]
-    if not medians:
-        return dict(reports)
-    bound = limit * float(torch.stack(medians).median())
+    """Clip weights at `limit` times what is usual: the median, over clients, of the median |w| > 0 of each."""
+    sizes = [weights[weights != 0].abs() for weights in reports.values()]
+    if not sizes:
+        return {}
+    # Who reports nothing counts as well: in the first round, a liar would otherwise say what is usual.
+    bound = limit * float(torch.stack([size.median() if size.numel() else torch.zeros(()) for size in sizes]).median())
     return {client: weights.clamp(-bound, bound) for client, weights in reports.items()}
 
 
@@ -57,14 +71,15 @@ def sketch(models: Sequence[Tensor]) -> Tensor:
 def near_copies(sketches: Tensor) -> Tensor:
     """Return, for each model, the first of the set of near copies that it is in: itself, if it is like no other.
 
-    Near is what lies within a small part of the distance at which models usually have their nearest neighbour.
+    Near is what lies within a small part of either model's median distance from all: as long as half of the clients
+    are honest, no others can change what is near to these.
     """
     labels = torch.arange(len(sketches))
-    if len(sketches) < 3:  # nothing is usual yet
-        return labels
-    nearest = torch.cat([distances.min(dim=1).values for _, distances in _distances(sketches)])
-    limit = NEAR * float(nearest.median())
-    pairs = [torch.nonzero(distances <= limit) + torch.tensor([begin, 0]) for begin, distances in _distances(sketches)]
+    usual = torch.cat([distances.median(dim=1).values for _, distances in _distances(sketches)])
+    pairs: list[Tensor] = []
+    for begin, distances in _distances(sketches):
+        limits = COPY * torch.minimum(usual[begin : begin + len(distances), None], usual)
+        pairs.append(torch.nonzero(distances <= limits) + torch.tensor([begin, 0]))
     one, other = torch.cat(pairs).T
     while True:  # a copy of a copy is a copy
         merged = labels.scatter_reduce(0, one, labels[other], "amin")
@@ -73,13 +88,18 @@ def near_copies(sketches: Tensor) -> Tensor:
         labels = merged
 
 
+def copies_among(ids: Tensor, models: Mapping[int, Tensor], num_clients: int) -> Tensor:
+    """Return, for each client, the first of the set of near copies that its model is in; itself if it has none."""
+    copies = torch.arange(num_clients)
+    if ids.numel():
+        copies[ids] = ids[near_copies(sketch([models[n] for n in ids.tolist()]))]
+    return copies
+
+
 def _distances(sketches: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield the distances of some models at a time to all others, and the place of the first of them."""
+    """Yield the distances of some models at a time from all, and the place of the first of them."""
     for begin in range(0, len(sketches), ROWS_AT_ONCE):
-        distances = torch.cdist(sketches[begin : begin + ROWS_AT_ONCE], sketches)
-        here = torch.arange(len(distances))
-        distances[here, begin + here] = torch.inf
-        yield begin, distances
+        yield begin, torch.cdist(sketches[begin : begin + ROWS_AT_ONCE], sketches)
 
 
 def one_of_each(copies: Tensor, affinity: tuple[Tensor, Tensor], available: Tensor, rng: torch.Generator) -> Tensor:
@@ -102,24 +122,25 @@ def one_of_each(copies: Tensor, affinity: tuple[Tensor, Tensor], available: Tens
 
 
 def nothing_new(
-    uploads: Mapping[int, Tensor], known: Mapping[int, Tensor], had: Mapping[int, Sequence[int]]
+    uploads: Mapping[int, Tensor], known: Mapping[int, Tensor], sent: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
-    """Return whose upload is next to a model that its sender `had`, and which model that is.
+    """Return who uploads its last model again, or has come from there nearly all the way to one that it was sent.
 
-    Next to is what lies within a small part of the distance at which uploads usually are from what their sender had.
+    Beside each stands whose model that is. Who has not uploaded before is not judged.
     """
-    senders = [client for client in uploads if had[client]]
-    if len(senders) < 3:  # nothing is usual yet
+    senders = [client for client in uploads if client in known]
+    if not senders:
         return {}
-    given = sorted({model for client in senders for model in had[client]})
-    place = {model: row for row, model in enumerate(given)}
-    before, now = sketch([known[model] for model in given]), sketch([uploads[client] for client in senders])
-    nearest: list[int] = []
-    distances = torch.empty(len(senders), dtype=torch.float64)
-    for row, client in enumerate(senders):
-        apart = (before[[place[model] for model in had[client]]] - now[row]).norm(dim=1)
-        distances[row] = apart.min()
-        nearest.append(had[client][int(apart.argmin())])
-    limit = NEAR * float(distances.median())
-    is_near: list[bool] = (distances <= limit).tolist()
-    return {client: model for client, model, near in zip(senders, nearest, is_near, strict=True) if near}
+    wanted = sorted({*senders, *(model for client in senders for model in sent[client])})
+    place = {model: row for row, model in enumerate(wanted)}
+    before, now = sketch([known[model] for model in wanted]), sketch([uploads[client] for client in senders])
+    found: dict[int, int] = {}
+    for client, upload in zip(senders, now, strict=True):
+        own = before[place[client]]
+        if torch.equal(upload, own):
+            found[client] = client
+        for model in sent[client]:
+            given = before[place[model]]
+            if (upload - given).norm() <= LEFT * (own - given).norm():
+                found[client] = model
+    return found
