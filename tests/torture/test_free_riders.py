@@ -61,7 +61,7 @@ def test_many_names_share_one_slot(torture: Torture) -> None:
     seeds = range(torture.repetitions(3))
     most: dict[bool, dict[int, int]] = {False: {}, True: {}}
     met: dict[bool, list[float]] = {False: [], True: []}
-    for number, seed, defends in product((1, 2, 3, 4, 5) if torture.is_full else (1, 5), seeds, (False, True)):
+    for number, seed, defends in product((1, 2, 3, 4, 5) if torture.is_full else (5,), seeds, (False, True)):
         names = drawn(seed, number)
         honest = others_than(names)
         algorithm = attacked(

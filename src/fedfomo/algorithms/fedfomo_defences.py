@@ -139,6 +139,7 @@ def nothing_new(
         own = before[place[client]]
         if torch.equal(upload, own):
             found[client] = client
+            continue
         for model in sent[client]:
             given = before[place[model]]
             if (upload - given).norm() <= LEFT * (own - given).norm():
