@@ -80,7 +80,7 @@ def test_many_names_share_one_slot(torture: Torture) -> None:
         f"at most {max(most[True].values())} of {SLOTS} slots (without: {max(most[False].values())});"
         f" within {SOON} rounds a client was sent {100 * fmean(met[True]):.1f} % of all honest others"
         f" (without: {100 * fmean(met[False]):.1f} %), {100 * min(met[True]):.1f} % at worst",
-        holds=max(most[True].values()) == 1 and min(met[True]) == 1 and has_landed,
+        holds=max(most[True].values()) == 1 and min(met[True]) >= (1 if torture.is_full else 0.9) and has_landed,
         slots={str(defends): slots for defends, slots in most.items()},
         met={str(defends): shares for defends, shares in met.items()},
     )
@@ -179,6 +179,7 @@ def test_free_riders_are_named(torture: Torture) -> None:
         f"3 of 15 clients upload a model that they were sent, or that and a little more; {len(seeds)} seeds",
         f"named: {', '.join(f'{way} {share:.1f} %' for way, share in named.items())}; honest uploads:"
         f" {max(mistaken.values()):.2f} % at most, over {len(mistaken)} settings. {rest}".strip(),
-        holds=min(named.values()) >= 95 and max(mistaken.values()) <= 1,
+        # A few dozen uploads are too few to see 95 %.
+        holds=min(named.values()) >= (95 if torture.is_full else 80) and max(mistaken.values()) <= 1,
         shares=shares,
     )

@@ -81,7 +81,8 @@ def test_poison_does_not_reach_who_judges_what_it_is_sent(torture: Torture, plac
     fedfomo = {attack: mean("fedfomo", attack) for attack in attacks}
     fedavg = {attack: mean("fedavg", attack) for attack in attacks}
     has_landed = all(figure < clean["fedavg"] - 2 for figure in fedavg.values())
-    bar = clean["fedfomo"] - 2 if number == 3 else clean["local"]
+    slack = 0 if torture.is_full else 2  # one seed and few rounds tell no single points
+    bar = (clean["fedfomo"] - 2 if number == 3 else clean["local"]) - slack
     worst = min(fedfomo, key=lambda attack: fedfomo[attack])
     torture.record(
         place,
