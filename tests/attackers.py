@@ -148,7 +148,7 @@ def digits(seed: int, scenario: str = "latent") -> Problem:
     Own test examples are one or two dozen: too few to see a point of accuracy.
     """
     problem = prepare(Setting(scenario=ScenarioConfig(scenario), workers=0), seed).problem
-    groups = problem.groups
+    groups = problem.targets or problem.groups
     if groups is None:
         return problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import fmean
@@ -32,7 +33,7 @@ METHODS: Mapping[str, AnyAlgorithm] = {
     "fedfomo": FedFomo(),
     "new head": FedFomo(new_head_epochs=50),
     "defended": FedFomo(check_mixture=True, one_slot_for_copies=True, weight_limit=10.0, flag_free_riders=True),
-    **{name: make_algorithm(name) for name in ("local", "fedavg", "fedavg-finetuned")},
+    **{name: make_algorithm(name) for name in ("local", "fedavg", "fedavg-finetuned", "oracle")},
 }
 UPLOADS: Mapping[str, Attack] = {"noise": send_noise, "sign-flip": flip_sign, "×1e4": send_scaled, "1e30": explode}
 ATTACKS = (*UPLOADS, "label-flip", "mixed")
@@ -77,26 +78,30 @@ def test_poison_does_not_reach_who_judges_what_it_is_sent(torture: Torture, plac
             figures.append(accuracy(result, honest_of(liars)))
         return fmean(figures)
 
-    clean = {method: mean(method) for method in ("fedfomo", "local", "fedavg", "defended")}
+    clean = {method: mean(method) for method in ("fedfomo", "local", "fedavg", "oracle", "defended")}
     fedfomo = {attack: mean("fedfomo", attack) for attack in attacks}
-    fedavg = {attack: mean("fedavg", attack) for attack in attacks}
-    has_landed = all(figure < clean["fedavg"] - 2 for figure in fedavg.values())
+    # Few flipped labels are lost among FedAvg's many groups; the oracle is FedAvg inside each.
+    trusting = {attack: "oracle" if attack == "label-flip" else "fedavg" for attack in attacks}
+    trusted = {attack: mean(method, attack) for attack, method in trusting.items()}
+    has_landed = all(trusted[attack] < clean[method] - 2 for attack, method in trusting.items())
+    fedavg = [trusted[attack] for attack, method in trusting.items() if method == "fedavg"]
+    flipped = f", inside the true groups {clean['oracle']:.1f} and {trusted.get('label-flip', math.nan):.1f} %"
     slack = 0 if torture.is_full else 2  # one seed and few rounds tell no single points
     bar = (clean["fedfomo"] - 2 if number == 3 else clean["local"]) - slack
     worst = min(fedfomo, key=lambda attack: fedfomo[attack])
     torture.record(
         place,
-        "honest clients lose at most 2 points to poison"
+        "with a fifth of all clients sending poison, honest ones lose at most 2 points on average"
         if number == 3
-        else "even then, nobody is worse off than alone",
+        else "with two fifths of all clients sending poison, honest ones do on average no worse than alone",
         f"{number} of 15 clients send noise, sign-flips, ×1e4, 1e30, flipped labels, or all of it; {len(seeds)} seeds",
         f"{fedfomo[worst]:.1f} % at worst ({worst}); without attack {clean['fedfomo']:.1f} % (all defences on:"
         f" {clean['defended']:.1f} %), alone {clean['local']:.1f} %; FedAvg {clean['fedavg']:.1f} % without,"
-        f" {min(fedavg.values()):.1f} to {max(fedavg.values()):.1f} % with",
+        f" {min(fedavg):.1f} to {max(fedavg):.1f} % with{flipped if 'label-flip' in trusted else ''}",
         holds=fedfomo[worst] >= bar and has_landed,
         clean=clean,
         fedfomo=fedfomo,
-        fedavg=fedavg,
+        trusted=trusted,
     )
 
 
