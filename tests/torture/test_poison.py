@@ -112,7 +112,7 @@ def taken_in(result: RunResult, seed: int, clients: Sequence[int]) -> float:
 
 
 def test_backdoors_are_measured_and_a_new_head_forgets_them(torture: Torture) -> None:
-    seeds = range(torture.repetitions(5))
+    seeds = range(torture.repetitions(10))
     rounds, numbers = (20, (1, 3)) if torture.is_full else (8, (3,))
     methods = ("fedfomo", "new head", "fedavg-finetuned")
     figures: dict[str, dict[str, float]] = {}
@@ -135,9 +135,10 @@ def test_backdoors_are_measured_and_a_new_head_forgets_them(torture: Torture) ->
     most = numbers[-1]
     drop = max(of("fedfomo", n, "accuracy") - of("new head", n, "accuracy") for n in (0, *numbers))
     left = max(of("new head", n, "taken in") for n in numbers)
-    has_landed = of("fedfomo", most, "taken in") > 5 + of("fedfomo", 0, "taken in")
+    has_landed = of("fedavg-finetuned", most, "taken in") > 10 and of("fedfomo", most, "taken in") > 1
+    is_quiet = all(of(method, 0, "taken in") < 1 for method in methods)
     told = "; ".join(
-        f"{n} attackers: {of('fedfomo', n, 'taken in'):.0f} % of inputs with the trigger fool FedFomo"
+        f"by {n}, {of('fedfomo', n, 'taken in'):.0f} % of inputs with the trigger fool FedFomo"
         f" ({of('fedfomo', n, 'same data'):.0f} % at clients with data like the attackers'),"
         f" {of('fedavg-finetuned', n, 'taken in'):.0f} % FedAvg with fine-tuning"
         for n in numbers
@@ -147,6 +148,6 @@ def test_backdoors_are_measured_and_a_new_head_forgets_them(torture: Torture) ->
         "backdoors are measured, and new_head_epochs forgets them",
         f"{' or '.join(map(str, numbers))} of 15 clients teach a trigger patch (BadNets); {len(seeds)} seeds",
         f"{told}; with a new head at most {left:.1f} %, for {drop:.1f} points of accuracy",
-        holds=left <= 20 and drop <= 2 and has_landed,
+        holds=left <= 20 and drop <= 2 and has_landed and is_quiet,
         figures=figures,
     )
