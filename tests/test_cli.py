@@ -231,3 +231,11 @@ def test_clients_with_too_little_data_are_named_and_do_not_stop_the_run(
     many = ["--clients", "400", "--scenario", "dirichlet", "--rounds", "1", "--epochs", "1", "--workers", "0"]
     assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *many) == 0
     assert re.search(r"client \d+ has .* it receives models but contributes none", capsys.readouterr().out)
+
+
+def test_who_uploads_nothing_new_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    still = ["--learning-rate", "0", "--options", "flag_free_riders=true"]
+    assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *SMALL, *still) == 0
+    assert re.search(r"client 0 uploaded nearly nothing new in \d rounds", capsys.readouterr().out)
+    last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
+    assert last["suspected"]["0"] == "its own last model again"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.examples import ClientData, Examples
 from fedfomo.simulation.run import simulate
 from laws import LAWS, TWO_ROUNDS, Law
@@ -16,6 +17,19 @@ from worlds import digest, points_problem, with_data
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_law(name: str, law: Law) -> None:
     law(make_algorithm(name))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_law_with_every_defence_on(law: Law) -> None:
+    law(
+        FedFomo(
+            check_mixture=True,
+            one_slot_for_copies=True,
+            weight_limit=10.0,
+            new_head_epochs=2,
+            flag_free_riders=True,
+        )
+    )
 
 
 READ_NO_VALIDATION = (

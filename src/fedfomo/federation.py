@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
 
@@ -94,6 +94,17 @@ class ChecksUploads(Protocol):
         ...
 
 
+@runtime_checkable
+class SuspectsUploads(Protocol):
+    """An algorithm that can tell whose uploads are odd, though fit for use."""
+
+    def suspects(
+        self, state: Any, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]
+    ) -> dict[int, str]:
+        """Name clients, and say what is odd about their uploads; `state` is that before the round."""
+        ...
+
+
 @dataclass(frozen=True)
 class Messages:
     """The types that an algorithm declares for what it keeps and sends."""
@@ -152,6 +163,7 @@ class PlayedRound(Generic[State]):
     uploads: Mapping[ClientId, Any]
     refused: Mapping[ClientId, str]
     traffic: Traffic
+    suspected: Mapping[ClientId, str] = field(default_factory=dict[ClientId, str])
 
 
 @dataclass(frozen=True)
@@ -192,7 +204,9 @@ def play_round(
     uploads = {client: arrived[client] for client in sorted(arrived) if client not in refused}
     traffic = traffic_of(federation.model_size, downloads, arrived)
     refused = dict(sorted(refused.items()))
-    return PlayedRound(federation.algorithm.collect(state, uploads), uploads, refused, traffic)
+    algorithm = federation.algorithm
+    suspected = algorithm.suspects(state, downloads, uploads) if isinstance(algorithm, SuspectsUploads) else {}
+    return PlayedRound(algorithm.collect(state, uploads), uploads, refused, traffic, suspected)
 
 
 def _upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:

@@ -17,13 +17,12 @@ from fedfomo.algorithms.fedfomo import (
     State,
     Upload,
     affinity_increments,
-    choose_downloads,
     distances_from,
     first_order_weights,
     mix,
     mixing_weights,
-    rank,
 )
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, rank
 from fedfomo.randomness import stream
 from fedfomo.tables import SparseTable
 from worlds import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model

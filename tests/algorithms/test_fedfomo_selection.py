@@ -14,10 +14,8 @@ from fedfomo.algorithms.fedfomo import (
     State,
     Upload,
     affinity_increments,
-    choose_downloads,
-    epsilon_in,
-    fill_slots,
 )
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in, fill_slots
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
 from worlds import ids, numbers, point, scalar_client, start_of

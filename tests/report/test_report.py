@@ -55,6 +55,14 @@ def test_scores_are_those_of_the_run_and_gains_their_differences(facts: Facts, c
         assert score.low <= score.value <= score.high
 
 
+def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
+    source = gather(find_run(comparison))
+    odd = [{**line, "suspected": {"3": "its own last model again"}} for line in source.lines]
+    for lines, is_named in ((odd, True), (source.lines, False)):
+        notes = compile_facts(replace(source, lines=lines)).health.notes
+        assert any(f"{source.clients[3].name} ({len(odd)})" in note for note in notes) is is_named
+
+
 def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
     assert facts.affinity is not None
     total = [[float(r == g) for g in range(6)] for r in range(6)]

@@ -21,11 +21,20 @@ from torch import Tensor
 
 from fedfomo.affinity import group_by_affinity
 from fedfomo.algorithms.fedavg import group_averages
+from fedfomo.algorithms.fedfomo_defences import (
+    checked_mixing,
+    clipped,
+    copies_among,
+    nothing_new,
+    one_of_each,
+    with_new_head,
+)
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.tables import SparseTable
-from fedfomo.wire import Ids, Numbers, Parameters
+from fedfomo.wire import Ids, Numbers, Offsets, Parameters
 
 # Two models this close are the same model: a loss gap between them is noise, not improvement.
 TINY_DISTANCE = 1e-12
@@ -94,54 +103,6 @@ def affinity_increments(weights: Tensor, update: str) -> Tensor:
     return weights / total if total > 0 else torch.zeros_like(weights)
 
 
-def epsilon_in(round: int, start: float, decay: float) -> float:
-    """Return ε of the federated update in round t: start − decay · t, not below 0; there is none in round 0."""
-    return max(0.0, start - decay * round)
-
-
-def choose_downloads(
-    affinity: tuple[Tensor, Tensor], available: Tensor, num: int, epsilon: float, rng: torch.Generator
-) -> list[int]:
-    """Fill `num` slots from `available`: each with probability ε at random, else by the best p; ties at random.
-
-    `affinity` holds the ids and the values of a row's entries; all others are 0. `available` ascends.
-    """
-    count = available.numel()
-    random_order = torch.randperm(count, generator=rng)
-    tie_breaks = torch.randperm(count, generator=rng)
-    explore = torch.rand(min(num, count), generator=rng, dtype=torch.float64) < epsilon
-    # Of the random order, no more is ever looked at than the slots and what the ranking takes before.
-    at_random: list[int] = available[random_order[: 2 * num]].tolist()
-    return fill_slots(rank(affinity, available, tie_breaks, num), at_random, explore.tolist())
-
-
-def rank(affinity: tuple[Tensor, Tensor], available: Tensor, tie_breaks: Tensor, num: int) -> list[int]:
-    """Return the first `2 num` ids by descending p, equal ones in the order of `tie_breaks`, a permutation.
-
-    Clients are many and entries few: only whoever has an entry, and the first who have none, can be among them.
-    """
-    ids, values = affinity
-    known: dict[int, float] = dict(zip(ids.tolist(), values.tolist(), strict=True))
-    first = 2 * num + len(known)
-    candidates: list[int] = available[tie_breaks[:first]].tolist()
-    if known and first < available.numel():
-        rest = tie_breaks[first:]
-        has_entry = torch.zeros(available.numel() + 1, dtype=torch.bool)
-        places = torch.searchsorted(available, ids)
-        has_entry[places[available[places.clamp(max=available.numel() - 1)] == ids]] = True
-        candidates += available[rest[has_entry[rest]]].tolist()
-    return sorted(candidates, key=lambda n: -known.get(n, 0.0))[: 2 * num]
-
-
-def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequence[bool]) -> list[int]:
-    """Take the next unused id of the random order for an exploring slot, of the ranking for any other."""
-    chosen: dict[int, None] = {}  # keeps the order, and knows its members
-    unused = {order: iter(ids) for order, ids in ((True, at_random), (False, ranked))}
-    for exploring in explore:
-        chosen[next(n for n in unused[exploring] if n not in chosen)] = None
-    return list(chosen)
-
-
 @dataclass(frozen=True)
 class Findings:
     """What a client found out about the models of some clients, its own among them."""
@@ -178,6 +139,7 @@ class State:
     affinity: SparseTable  # P, receiver × giver; the diagonal is never used, since nobody is sent its own model
     taken: SparseTable  # Σ w* over rounds, receiver × giver: who learnt from whom
     averages: tuple[Parameters, ...] = ()
+    copies: Offsets | None = None  # for each client, the first of the set of near copies that its model is in
 
     @classmethod
     def start(cls, num_clients: int) -> State:
@@ -253,12 +215,24 @@ class FedFomo:
     """Send only models uploaded in the last round, or each client's latest however old."""
     num_averages: int = 0
     """Cluster averages, and their mean, as further candidates; the authors' code has one per distribution."""
+    check_mixture: bool = False
+    """Judge the mixture too, and keep the better of reference and own model where it is worse than these."""
+    one_slot_for_copies: bool = False
+    """Of models that are nearly the same, send a client no more than one."""
+    weight_limit: float = 0.0
+    """Clip what clients report at so many times the round's median; 0: take it as it is."""
+    new_head_epochs: int = 0
+    """After the last round, train the last layer anew for so many epochs: what it meant by a trigger is gone."""
+    flag_free_riders: bool = False
+    """Name clients that upload what they were sent, or sent before; nothing else changes."""
 
     def __post_init__(self) -> None:
         require(self.num_downloads >= 1, f"num_downloads must be at least 1, not {self.num_downloads}")
         require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
         require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
         require(self.num_averages >= 0, f"num_averages must be at least 0, not {self.num_averages}")
+        require(self.new_head_epochs >= 0, f"new_head_epochs must be at least 0, not {self.new_head_epochs}")
+        require(self.weight_limit >= 0, f"weight_limit must be at least 0, not {self.weight_limit}")
 
     def start_server(self, start: Start) -> State:
         """Start without models."""
@@ -268,13 +242,18 @@ class FedFomo:
         """Send the models of highest affinity, some at random."""
         epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
         available = state.available_to(to, self.availability)
+        if state.copies is not None:
+            available = one_of_each(state.copies, state.affinity.row(to), available, rng)
         ids = choose_downloads(state.affinity.row(to), available, self.num_downloads, epsilon, rng)
         models = tuple(state.models[n] for n in ids)
         return Download(torch.tensor(ids, dtype=torch.int64), models, state.averages)
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models, update P, and average clusters if these are wanted."""
-        after = state.after(uploads)
+        after = state.after(self._clipped(uploads) if self.weight_limit else uploads)
+        if self.one_slot_for_copies:
+            ids = after.last_uploaders if self.availability == "last_round" else torch.tensor(sorted(after.models))
+            after = replace(after, copies=copies_among(ids, after.models, after.affinity.size))
         if not (self.num_averages and uploads):
             return after
         groups = group_by_affinity(after.affinity.among(after.last_uploaders), self.num_averages)
@@ -284,6 +263,26 @@ class FedFomo:
     def fault_of(self, state: State, upload: Upload) -> str | None:
         """Refuse findings that nobody can have."""
         return fault_of_findings(upload.findings)
+
+    def suspects(
+        self, state: State, downloads: Mapping[ClientId, Download], uploads: Mapping[ClientId, Upload]
+    ) -> dict[ClientId, str]:
+        """Name those who uploaded nearly what they had, if that is asked for."""
+        if not self.flag_free_riders:
+            return {}
+        models = {client: upload.model for client, upload in uploads.items()}
+        sent = {client: downloads[client].ids.tolist() for client in uploads}
+        return {
+            client: "its own last model again" if client == model else f"nearly the model of client {model}"
+            for client, model in nothing_new(models, state.models, sent).items()
+        }
+
+    def _clipped(self, uploads: Mapping[ClientId, Upload]) -> dict[ClientId, Upload]:
+        reports = clipped({n: upload.findings.increments for n, upload in uploads.items()}, self.weight_limit)
+        return {
+            n: replace(upload, findings=replace(upload.findings, increments=reports[n]))
+            for n, upload in uploads.items()
+        }
 
     def start_client(self, start: Start) -> Memory:
         """Take the common initial model for both past and present."""
@@ -300,9 +299,13 @@ class FedFomo:
             # Departs from the paper: who has nothing to judge by takes all candidates alike, if they are whole.
             mixing = mixing_weights((torch.isfinite(distances) & (distances > TINY_DISTANCE)).double())
         model = mix(memory.reference, candidates, mixing)
+        if self.check_mixture:
+            mixing = checked_mixing(mixing, client.validation_losses((model,)).item(), reference_loss, losses[0])
+            model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
         increments = affinity_increments(weights, self.affinity_update)[: len(ids)]
-        return Personalised(model, Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)])))
+        kept = Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)]))
+        return Personalised(with_new_head(client, model, self.new_head_epochs), kept)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the mixture; it stays behind as the next round's reference."""

@@ -23,13 +23,12 @@ from fedfomo.algorithms.fedfomo import (
     Findings,
     State,
     Upload,
-    choose_downloads,
-    epsilon_in,
     fault_of_findings,
     leave_one_out_weights,
     mix,
     mixing_weights,
 )
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections import Counter
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -123,7 +125,16 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
         fail(f"{error}: with fewer workers, {hint} --workers N", 2)
     for client, number in sorted(record.refusals.items()):
         warn(f"uploads of client {client} were refused in {number} rounds; {folder / 'rounds.jsonl'} says why")
+    for client, number in sorted(_suspicions(folder / "rounds.jsonl").items()):
+        warn(f"client {client} uploaded nearly nothing new in {number} rounds; {folder / 'rounds.jsonl'} says what")
     return record
+
+
+def _suspicions(log: Path) -> Counter[int]:
+    """Count the rounds in which a client's upload was odd."""
+    with log.open() as lines:
+        named = (json.loads(line)["suspected"] for line in lines if '"suspected"' in line)
+        return Counter(int(client) for suspected in named for client in suspected)
 
 
 @contextmanager

@@ -118,13 +118,13 @@ class _ServerRun:
             refusals={**before.refusals, **{slot: before.refusals.get(slot, 0) + 1 for slot in refused}},
             traffic=asdict(Traffic(**before.traffic) + played.traffic),
             gradients=0,
-            log_bytes=self._log(round, cohort, refused),
+            log_bytes=self._log(round, cohort, refused, played.suspected),
             log_checksum=self._home.log_checksum,
             checksums={},
         ).with_checksums(self._home.tensors.checksums)
         self._home.checkpoints.save(after)
         self._home.tensors.delete_all_but(self._home.checkpoints.files_in_use())
-        self._tell_status(round, cohort, refused, time.monotonic() - began)
+        self._tell_status(round, cohort, refused, played.suspected, time.monotonic() - began)
         return after
 
     def _play(self, round: int, state: Any) -> tuple[PlayedRound[Any], list[ClientId]]:
@@ -179,7 +179,9 @@ class _ServerRun:
         write_atomically(path, str(attempt).encode())
         return attempt
 
-    def _log(self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str]) -> int:
+    def _log(
+        self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str], suspected: Mapping[ClientId, str]
+    ) -> int:
         exchange = self._exchange
         return self._home.log(
             {
@@ -188,6 +190,7 @@ class _ServerRun:
                 "answered": sorted(exchange.answered),
                 "faults": dict(sorted(self._post.faults.items())),
                 "refused": dict(refused),
+                "suspected": dict(suspected),
                 "after_update": {slot: asdict(score) for slot, score in sorted(exchange.after_update.items())},
                 "after_training": {slot: asdict(score) for slot, score in sorted(exchange.after_training.items())},
                 "bytes_sent": self._post.bytes_sent,
@@ -195,7 +198,14 @@ class _ServerRun:
             }
         )
 
-    def _tell_status(self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str], seconds: float) -> None:
+    def _tell_status(
+        self,
+        round: int,
+        cohort: list[ClientId],
+        refused: Mapping[ClientId, str],
+        suspected: Mapping[ClientId, str],
+        seconds: float,
+    ) -> None:
         names = self._post.names()
         status = {
             "rounds_done": round + 1,
@@ -204,6 +214,7 @@ class _ServerRun:
             "answered": [names[slot] for slot in sorted(self._exchange.answered)],
             "faults": {names[slot]: fault for slot, fault in self._post.faults.items()},
             "refused": {names[slot]: fault for slot, fault in refused.items()},
+            "suspected": {names[slot]: reason for slot, reason in suspected.items()},
             "bytes_sent": self._post.bytes_sent,
             "bytes_received": self._post.bytes_received,
             "seconds": seconds,

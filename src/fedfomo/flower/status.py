@@ -34,9 +34,9 @@ def _progress(status: dict[str, Any]) -> Iterator[str]:
         f" {len(status['answered'])} of {len(status['asked'])} sites answered in {status['seconds']:.1f} s,"
         f" {status['bytes_sent'] / 1e6:.2f} MB sent, {status['bytes_received'] / 1e6:.2f} MB received"
     )
-    for what in ("faults", "refused"):
-        for site, reason in status[what].items():
-            yield f"{site}: {'upload refused: ' if what == 'refused' else ''}{reason}"
+    for what, word in (("faults", ""), ("refused", "upload refused: "), ("suspected", "upload is odd: ")):
+        for site, reason in status.get(what, {}).items():
+            yield f"{site}: {word}{reason}"
 
 
 def _result(result: dict[str, Any]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -136,6 +137,7 @@ class _Tally:
     num_clients: int
     met: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     out_of_budget: set[int] = field(default_factory=set[int])
+    suspected: Counter[int] = field(default_factory=Counter[int])  # rounds in which a client's upload was odd
     fell_back: list[int] = field(init=False)
     took_part: list[int] = field(init=False)
     refused: list[int] = field(init=False)
@@ -157,6 +159,9 @@ def _history(source: Source) -> tuple[list[RoundFacts], Health]:
         notes.append(f"Fewer than {TINY_VALIDATION} validation examples, so judgements are mostly noise: {few}.")
     if tally.out_of_budget:
         notes.append(f"Privacy budgets ran out: {len(tally.out_of_budget)} clients stopped before the end.")
+    if tally.suspected:
+        rounds_of = ", ".join(f"{source.clients[n].name} ({number})" for n, number in sorted(tally.suspected.items()))
+        notes.append(f"Uploads that hold nearly nothing new, by rounds; rounds.jsonl says what they are: {rounds_of}.")
     return rounds, Health(tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes)
 
 
@@ -180,6 +185,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
     for client, reason in line["refused"].items():
         tally.refused[int(client)] += 1
         tally.reasons[int(client)] = reason
+    tally.suspected.update(int(client) for client in line.get("suspected", {}))
     pairs = tally.num_clients * (tally.num_clients - 1)
     seconds = source.seconds.get(line["round"])
     return RoundFacts(

@@ -263,6 +263,7 @@ class _Run:
             "refused": played.refused,
             "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
             "judged": self._exchange.losses() if is_telling else {},
+            **({"suspected": played.suspected} if played.suspected else {}),
             **privacy,
             **failures,
         }

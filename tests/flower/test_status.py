@@ -1,0 +1,34 @@
+"""How far a federation is, in sentences."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from fedfomo.flower.provisioning import provision
+from fedfomo.flower.settings import FederationConfig, FederationFolder
+from fedfomo.flower.status import sentences
+
+
+def test_absences_refusals_and_odd_uploads_are_told_by_name(tmp_path: Path) -> None:
+    folder = FederationFolder(tmp_path / "federation")
+    provision(folder, ["leeds", "turin", "lyon"], FederationConfig(capacity=3))
+    status = {
+        "rounds_done": 2,
+        "rounds": 5,
+        "asked": ["leeds", "turin", "lyon"],
+        "answered": ["turin", "lyon"],
+        "faults": {"leeds": "no answer"},
+        "refused": {"turin": "'model' is not finite"},
+        "suspected": {"lyon": "nearly the model of client 1"},
+        "bytes_sent": 1,
+        "bytes_received": 1,
+        "seconds": 1.0,
+        "time": time.time(),
+    }
+    folder.status.write_text(json.dumps(status))
+    told = list(sentences(folder))
+    assert "leeds: no answer" in told
+    assert "turin: upload refused: 'model' is not finite" in told
+    assert "lyon: upload is odd: nearly the model of client 1" in told
