@@ -36,7 +36,7 @@ from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
-from fedfomo.threads import THREADS
+from fedfomo.threads import THREADS, instructions
 
 Tell = Callable[[str], None]
 
@@ -272,7 +272,7 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in libraries},
         "threads": THREADS,
-        "instructions": _instructions(),
+        "instructions": instructions(),
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
         "parameters": prepared.problem.model.layout.num_trainable,
@@ -286,18 +286,12 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _instructions() -> str:
-    return torch.backends.cpu.get_cpu_capability()
-
-
 def _check_processor(folder: Path) -> None:
     """Refuse to go on where sums are taken in another order: their last bits would be others."""
-    begun_with = json.loads((folder / "environment.json").read_bytes()).get("instructions", _instructions())
-    require(
-        begun_with == _instructions(),
-        f"{folder} was begun on a processor that computes with {begun_with}, and here it would be {_instructions()}:"
-        " go on with it where it was begun, or start a new run",
-    )
+    here = instructions()
+    begun = json.loads((folder / "environment.json").read_bytes()).get("instructions", here)
+    problem = f"{folder} was begun on a processor that computes with {begun}, and here it would be {here}"
+    require(begun == here, f"{problem}: go on with it where it was begun, or start a new run")
 
 
 def _digest(config: RunConfig, prepared: Prepared) -> str:

@@ -1,4 +1,4 @@
-"""One torch thread: the number of threads decides the order of sums, hence their last bits."""
+"""What decides the order of sums, hence their last bits: threads, of which there is one, and vector instructions."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def one_torch_thread() -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def instructions() -> str:
+    """Return the vector instructions that torch computes with here."""
+    return torch.backends.cpu.get_cpu_capability()

@@ -125,7 +125,7 @@ def _with_version(name: str) -> None:
 
 
 def _with_instructions() -> None:
-    experiment._instructions = lambda: "another kind"
+    experiment.instructions = lambda: "another kind"
 
 
 def test_resumed_elsewhere(torture: Torture, in_memory: Path) -> None:
