@@ -125,8 +125,9 @@ def test_nothing_grows_in_a_run_that_lasts(torture: Torture, tmp_path: Path) -> 
         leaks = {leak: _life(Soak(tmp_path / leak, clients, leak), ENOUGH) for leak in ("models", "files")}
         assert leaks["models"].memory > GROWTH
         assert leaks["files"].files > FILES
-    # In the quick form there are too few samples to tell a drift of disk or processor time from noise.
-    is_steady = not torture.is_full or (course.disk <= DISK and course.drift <= DRIFT)
+    is_bounded = course.memory <= GROWTH and course.disk <= DISK and course.drift <= DRIFT
+    if not torture.is_full:  # there are too few samples to tell a drift from the start, or from noise
+        is_bounded = course.memory <= 5 * GROWTH
     played = samples[-1]["round"] - samples[0]["round"]
     torture.record(
         "29",
@@ -137,7 +138,7 @@ def test_nothing_grows_in_a_run_that_lasts(torture: Torture, tmp_path: Path) -> 
         f" {course.files:+d}, checkpoints on disk {course.disk:+.1%}, p95 of a round's processor time"
         f" (beside that of a fixed computation) {course.drift:+.1%}"
         f" (allowed: {GROWTH:.0%}, {FILES}, {DISK:.0%}, {DRIFT:.0%})",
-        course.memory <= GROWTH and course.files <= FILES and is_steady,
+        is_bounded and course.files <= FILES,
         first=samples[len(samples) // 10],
         last=samples[-1],
         log_bytes_a_round=(folder / "rounds.jsonl").stat().st_size // rounds,
