@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-deployment torture check bench format clean
+.PHONY: demo test test-deployment torture check bench format lock audit clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedfomo demo
@@ -32,11 +32,28 @@ format: $(VENV)/ready
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-clean:
-	rm -rf $(VENV)
+# torch comes out with the name of its local build, which has to be put right by hand.
+lock:
+	python3 -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install --quiet pip-tools
+	$(VENV)-lock/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --extra dev --output-file requirements.lock pyproject.toml
 
-$(VENV)/ready: requirements.lock pyproject.toml
+audit:
+	python3 -m venv $(VENV)-audit
+	$(VENV)-audit/bin/pip install --quiet pip-audit
+	$(VENV)-audit/bin/pip-audit --strict --disable-pip --requirement requirements.lock || \
+		{ echo "vulnerable, or not audited: the audit needs its vulnerability service"; exit 1; }
+
+clean:
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit
+
+# On Linux, most indexes deliver torch for CUDA, with packages of its own; where there is one for CPUs, it is taken.
+$(VENV)/ready: requirements.lock requirements-cuda.lock pyproject.toml
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --requirement requirements.lock
+	if [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip index versions torch 2>/dev/null | grep -q '+cpu'; then \
+		$(BIN)/pip install --quiet --no-deps --requirement requirements-cuda.lock; \
+	fi
+	$(BIN)/pip install --quiet --no-deps --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
