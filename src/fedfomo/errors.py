@@ -40,10 +40,19 @@ def naming(path: PathLike[str]) -> Generator[None]:
         raise OSError(error.errno, error.strerror, fspath(path)) from error
 
 
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What a file that holds something else than it should makes its reader raise."""
+
+
+def damaged(path: Path, remedy: str, error: Exception) -> InputError:
+    """Return one line for what a reader raised."""
+    return InputError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}")
+
+
 @contextmanager
 def reading(path: Path, remedy: str) -> Generator[None]:
-    """Turn what a file that holds something else than it should makes its reader raise into one line."""
+    """Turn what a damaged file makes its reader raise into one line."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from error
+    except UNREADABLE as error:
+        raise damaged(path, remedy, error) from error

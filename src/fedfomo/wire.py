@@ -268,8 +268,10 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def _is_between(tensor: Tensor, lowest: int, highest: int) -> bool:
-    extremes = torch.aminmax(tensor) if tensor.numel() else ()
-    return all(lowest <= extreme <= highest for extreme in extremes)
+    if not tensor.numel():
+        return True
+    least, most = torch.aminmax(tensor)
+    return lowest <= int(least) and int(most) <= highest
 
 
 def _describe(tensor: Tensor) -> str:

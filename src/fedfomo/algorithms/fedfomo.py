@@ -120,11 +120,12 @@ class Findings:
 
 def fault_of_findings(findings: Findings) -> str | None:
     """Say what no client can have found out, or return None: whatever arrives, P must stay finite."""
-    if len(findings.ids.unique()) < len(findings.ids):
+    ids: list[int] = findings.ids.tolist()
+    if len(set(ids)) < len(ids):
         return "'findings.ids' names a client twice"
-    if bool((findings.increments.abs() > LARGEST_WEIGHT).any()):
+    if any(abs(weight) > LARGEST_WEIGHT for weight in findings.increments.tolist()):
         return f"'findings.increments' has a weight beyond {LARGEST_WEIGHT:.0e}"
-    if bool(((findings.shares < 0) | (findings.shares > 1)).any()):
+    if any(not 0 <= share <= 1 for share in findings.shares.tolist()):
         return "'findings.shares' has a share that is not from 0 to 1"
     return None
 

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfomo.errors import naming, reading
+from fedfomo.errors import UNREADABLE, damaged, naming
 from fedfomo.wire import Flat
 
 References = dict[str, str]
@@ -90,21 +90,26 @@ class TensorFiles:
                 path.unlink(missing_ok=True)
 
     def _tensor(self, place: str) -> Tensor:
-        if place.startswith("="):
-            with reading(self.folder, "start the run again"):
-                return _read_out(place)
-        name, field = place.split("#", 1)
-        file = self._open.get(name)
-        tensor = file.tensors.get(field) if file is not None else None
-        if tensor is None:
-            with reading(self.folder / name, "start the run again"):
-                if file is None:
-                    file = self._open[name] = _MappedFile(self.folder / name)
-                tensor = file.tensors[field] = file.read(field)
-            self._known[_identity(tensor)] = place
+        is_spelt_out = place.startswith("=")
+        try:
+            tensor = _read_out(place) if is_spelt_out else self._mapped(place)
+        except UNREADABLE as error:
+            where = self.folder if is_spelt_out else self.folder / _file(place)
+            raise damaged(where, "start the run again", error) from error
         self._held += tensor.nbytes
         if self._held > HELD_AT_ONCE:
             self._release()
+        return tensor
+
+    def _mapped(self, place: str) -> Tensor:
+        name, field = place.split("#", 1)
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = _MappedFile(self.folder / name)
+        tensor = file.tensors.get(field)
+        if tensor is None:
+            tensor = file.tensors[field] = file.read(field)
+            self._known[_identity(tensor)] = place
         return tensor
 
     def _release(self) -> None:
