@@ -39,17 +39,25 @@ def measure(num_clients: int, workers: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main(repetitions: int = 5) -> None:
     """Measure every size in a process of its own: memory that was used once is not given back."""
     cores = os.cpu_count() or 1
     figures: dict[str, float] = {}
     for size in SIZES:
         command = [sys.executable, __file__, str(size), str(cores)]
-        measured = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603
-        figures |= {f"{name}, {size:,} clients": value for name, value in measured.items()}
+        runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(repetitions)]  # noqa: S603
+        figures |= {f"{name}, {size:,} clients": median(run[name] for run in runs) for name in runs[0]}
     name = "milliseconds a client-round, {} clients"
     growth = figures[name.format("10,000")] / figures[name.format("100")]
-    report("growth", {**figures, "time a client-round, 10,000 clients against 100": growth, "workers": cores})
+    report(
+        "growth",
+        {
+            **figures,
+            "time a client-round, 10,000 clients against 100": growth,
+            "workers": cores,
+            "repetitions": repetitions,
+        },
+    )
 
 
 if __name__ == "__main__":

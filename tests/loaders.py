@@ -110,7 +110,7 @@ def _read_manifest(folder: Path, content: bytes) -> None:
 def _read_raw_manifest(folder: Path, content: bytes) -> None:
     (folder / "tensors").mkdir(exist_ok=True)
     tensors = TensorFiles(folder / "tensors", durable=False)
-    checkpoints = Checkpoints(folder / "checkpoints", tensors.folder, lambda line: None)
+    checkpoints = Checkpoints(folder / "checkpoints", tensors.folder, folder / "rounds.jsonl", lambda line: None)
     for old in (folder / "checkpoints").iterdir():
         old.unlink()
     (folder / "checkpoints" / "after-round-00002.json").write_bytes(content)

@@ -15,7 +15,7 @@ from fedfomo.simulation.checkpoint import Checkpoint, Checkpoints
 def forged(folder: Path, **changes: Any) -> Checkpoints:
     whole = Checkpoint("c", 2, {}, {}, {}, {}, asdict(Traffic()), 0, 0, {})
     body = changes.pop("body", None) or json.dumps({**vars(whole), **changes})
-    checkpoints = Checkpoints(folder / "checkpoints", folder / "tensors", lambda line: None)
+    checkpoints = Checkpoints(folder / "checkpoints", folder / "tensors", folder / "rounds.jsonl", lambda line: None)
     content = {"checksum": hashlib.sha256(body.encode()).hexdigest(), "checkpoint": body}
     (folder / "checkpoints" / "after-round-00002.json").write_text(json.dumps(content))
     return checkpoints
@@ -34,6 +34,10 @@ def test_an_honest_one_is_taken(tmp_path: Path) -> None:
         {"state": {"x": ".#x"}},
         {"memories": {"one": {}}},
         {"scores_after_training": {"1": {"loss": 1}}},
+        {"rounds_done": "two"},
+        {"rounds_done": 3},
+        {"log_bytes": [1]},
+        {"log_bytes": float("inf")},
         {"more": 1},
         {"body": "[" * 100_000},
         {"body": "[]"},

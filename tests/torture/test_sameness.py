@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ class Shuffled:
         self._crew = crew
         self._rng = numpy_stream(seed, "shuffled")
 
-    def carry_out(self, orders: Sequence[Order]) -> Iterator[Report]:
-        reports = list(self._crew.carry_out(self._shuffle(orders)))
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+        reports = list(self._crew.carry_out(self._shuffle(list(orders))))
         return iter(self._shuffle(reports))
 
     def close(self) -> None:

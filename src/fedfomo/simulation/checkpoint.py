@@ -133,13 +133,15 @@ class Checkpoints:
             if content != _sealed(body):
                 return None
             inner: dict[str, Any] = json.loads(body)
+            for name in ("rounds_done", "log_bytes"):
+                inner[name] = int(inner[name])
             for name in ("memories", "models", "bills", "refusals"):
                 inner[name] = {int(client): content for client, content in inner[name].items()}
             scores = inner["scores_after_training"]
             inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
             found = Checkpoint(**inner)
             found.files()  # a manifest that was forged may name what are no files
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
             return None
         return found if path == self._path(found.rounds_done) else None  # it may be a copy of another
 
