@@ -20,3 +20,7 @@ def in_memory() -> Generator[Path]:
     memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "test_soak" not in item.nodeid)  # the longest first, or all would wait for it
