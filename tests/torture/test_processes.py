@@ -67,7 +67,7 @@ def _is_alive(pid: int) -> bool:
 def _stop_workers_and_kill(folder: Path, config: RunConfig, breaks: Callable[[], None]) -> list[int]:
     """Stop the workers at their work, kill the coordinator, and return who is left after a while."""
     running = Running(folder, config, 2, breaks)
-    while not (folder / "rounds.jsonl").exists():
+    while not any(folder.glob("checkpoints/after-round-*.json")):
         time.sleep(0.005)
     workers = _workers_of(running.process.pid)
     assert len(workers) == 2
