@@ -7,11 +7,11 @@ is on the bill, on disk, before anything that came of it is kept or sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedfomo.errors import InputError
+from fedfomo.errors import reading
 from fedfomo.examples import ClientData
 from fedfomo.flower.sealing import write_secret
 from fedfomo.flower.settings import SiteFolder
@@ -59,11 +59,8 @@ class SitePrivacy:
         """Read what was paid so far; a bill that cannot be read is no reason to begin a new one."""
         if not self._path.exists():
             return {}
-        try:
-            content: Mapping[str, Any] = json.loads(self._path.read_bytes())
-            return from_rows(content["looks"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{self._path} is damaged: restore it, for without it nothing may leave") from None
+        with reading(self._path, "restore it, for without it nothing may leave"):
+            return from_rows(json.loads(self._path.read_bytes())["looks"])
 
     def _write(self, guard: Guard, bill: Bill) -> None:
         sentences = privacy_sentences({0: guard.spent(bill)}, guard.privacy)
