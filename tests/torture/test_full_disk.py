@@ -65,7 +65,7 @@ def _all_refused(points: list[tuple[How, int]], alone: Alone, folder: Path, work
 
 def test_full_at_every_step(torture: Torture, alone: Alone, in_memory: Path) -> None:
     points: list[tuple[How, int]] = [("full", n) for n, step in enumerate(alone.steps) if step.kind in NEEDS_ROOM]
-    points = points if torture.is_full else points[7::20]
+    points = points if torture.is_full else points[7::10]
     faults = _all_refused(points, alone, in_memory)
     torture.record(
         "02",
@@ -80,7 +80,7 @@ def test_full_at_every_step(torture: Torture, alone: Alone, in_memory: Path) -> 
 
 def test_an_error_of_the_device_at_every_step(torture: Torture, alone: Alone, in_memory: Path) -> None:
     points: list[tuple[How, int]] = [("refuse", n) for n in range(len(alone.steps))]
-    points = points if torture.is_full else points[10::30]
+    points = points if torture.is_full else points[7::10]
     faults = _all_refused(points, alone, in_memory)
     torture.record(
         "02b",

@@ -33,7 +33,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 def _points(alone: Alone, torture: Torture, *hows: How) -> list[tuple[How, int]]:
     """List every step of the run, for each way to end there; a tenth of them in the quick form."""
     points = [(how, n) for how in hows for n, step in enumerate(alone.steps) if how != "tear" or step.kind == "write"]
-    return points if torture.is_full else points[7::20]
+    return points if torture.is_full else points[7::10]
 
 
 def _killed_at(point: tuple[How, int], alone: Alone, folder: Path, breaks: Break | None = None) -> str | None:
