@@ -12,7 +12,8 @@ import torch
 from measure import RoundTimer, gaussian_clients, report, seconds
 from torch import nn
 
-from fedfomo.algorithms.fedfomo import FedFomo, distances_from, mix
+from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.algorithms.fedfomo_equations import distances_from, mix
 from fedfomo.model import Model
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.plan import Plan

@@ -14,9 +14,9 @@ from fedfomo import wire
 from fedfomo.algorithms import make_algorithm
 from fedfomo.client import Client
 from fedfomo.config import RunConfig, build
-from fedfomo.experiment import prepare
 from fedfomo.federation import Federation, dispatch_all, messages_of, play_round
 from fedfomo.flower.parcels import Parcel
+from fedfomo.preparation import prepare
 from fedfomo.simulation.client_side import Problem
 from fedfomo.threads import one_torch_thread
 

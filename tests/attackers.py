@@ -18,8 +18,8 @@ from fedfomo.client import Client, ClientId
 from fedfomo.config import Setting
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.examples import ClientData, Examples
-from fedfomo.experiment import prepare
 from fedfomo.federation import AnyAlgorithm, Trained
+from fedfomo.preparation import prepare
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from worlds import with_data

@@ -31,8 +31,9 @@ from fedfomo.commands import playing
 from fedfomo.config import RunConfig, Setting
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError
-from fedfomo.experiment import Prepared, go_on, prepare, start_run
+from fedfomo.experiment import go_on, start_run
 from fedfomo.model import Score
+from fedfomo.preparation import Prepared, prepare
 from fedfomo.simulation.crew import WorkerLostError
 from fedfomo.simulation.run import simulate
 from fedfomo.training import Sgd

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -18,37 +16,21 @@ import torch
 
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
-from fedfomo.data.readers import load_data
-from fedfomo.data.scenarios import Scenario, build_scenario
-from fedfomo.data.sets import DataSet
+from fedfomo.config import CompareConfig, RunConfig, options_of, read_toml, write_toml
+from fedfomo.environment import check_processor, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
-from fedfomo.model import Model, Score, works_channels_last
-from fedfomo.networks import NETWORKS
+from fedfomo.model import Score
+from fedfomo.preparation import Prepared
 from fedfomo.privacy.accounting import Spent
-from fedfomo.randomness import layers_draw_from, stream
-from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome, to_json
-from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
-from fedfomo.threads import THREADS, instructions
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A setting made real: every method of a comparison starts from the same one."""
-
-    data: DataSet
-    scenario: Scenario
-    problem: Problem
-    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -80,57 +62,6 @@ class RunRecord:
         return summarise(self.accuracies(point), local.accuracies() if local else None)
 
 
-def prepare(setting: Setting, seed: int) -> Prepared:
-    """Load the data, spread it over clients, and draw the common initial model."""
-    data = load_data(setting.dataset, setting.data)
-    scenario = build_scenario(setting.scenario, data, seed)
-    shape = tuple(data.train.inputs.shape[1:])
-    with layers_draw_from(stream(seed, "initial model")):
-        module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
-    channels_last = works_channels_last(module, data.train.inputs)
-    model = Model(module.to(_device(setting.device)), channels_last=channels_last)
-    groups = scenario.partition.groups, scenario.partition.target_groups
-    if setting.privacy.is_on:
-        is_alone = setting.scenario.share_fraction == 0
-        require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
-    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
-    workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
-    workers = workers if model.device.type == "cpu" else 0
-    is_possible = setting.executor == "processes" or model.device.type == "cpu"
-    require(is_possible, f"a Ray cluster computes on cpu, not {setting.device}: leave out --device or --executor")
-    plan = Plan(
-        rounds=setting.rounds,
-        participation=setting.participation,
-        evaluate_every=setting.evaluate_every,
-        workers=workers,
-        stack=setting.stack,
-        executor=setting.executor,
-        dropout=setting.dropout,
-        lateness=setting.lateness,
-    )
-    return Prepared(data, scenario, problem, plan)
-
-
-def network_name(setting: Setting, shape: tuple[int, ...]) -> str:
-    """Return the architecture that a setting means for inputs of some shape."""
-    network = setting.network
-    if network == "auto":
-        network = "mlp" if min(shape[1:]) < 20 else "small_cnn"
-    if network not in NETWORKS:
-        raise unknown("network", network, NETWORKS)
-    return network
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).cpu()  # the device "meta" exists and computes nothing
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or another --device") from None
-    return device
-
-
 def new_folder(out: Path | None, name: str) -> Path:
     """Make a new folder for a run: the one asked for, or one named after the time."""
     folder = out or Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
@@ -145,7 +76,7 @@ def new_folder(out: Path | None, name: str) -> Path:
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    _write_environment(folder, prepared, config.setting)
+    write_environment(folder, prepared, config.setting)
 
 
 def go_on(
@@ -164,8 +95,8 @@ def go_on(
             home.clear_up()
             return read_record(folder)
         if not (folder / "environment.json").exists():
-            _write_environment(folder, prepared, config.setting)
-        _check_processor(folder)
+            write_environment(folder, prepared, config.setting)
+        check_processor(folder)
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
         network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():
@@ -257,41 +188,6 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
 
 def _rows(table: SparseTable | None) -> list[list[float]] | None:
     return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
-
-
-def _write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:
-    environment = _environment(prepared, setting)
-    write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
-
-
-def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
-    shape = tuple(prepared.data.train.inputs.shape[1:])
-    libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
-    scenario = prepared.scenario
-    return {
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in libraries},
-        "threads": THREADS,
-        "instructions": instructions(),
-        "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
-        "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
-        "parameters": prepared.problem.model.layout.num_trainable,
-        "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
-        "examples": [
-            {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in scenario.clients
-        ],
-        "groups": scenario.partition.groups,
-        "targets": scenario.partition.targets,
-        "warnings": scenario.warnings,
-    }
-
-
-def _check_processor(folder: Path) -> None:
-    """Refuse to go on where sums are taken in another order: their last bits would be others."""
-    here = instructions()
-    begun = json.loads((folder / "environment.json").read_bytes()).get("instructions", here)
-    problem = f"{folder} was begun on a processor that computes with {begun}, and here it would be {here}"
-    require(begun == here, f"{problem}: go on with it where it was begun, or start a new run")
 
 
 def _digest(config: RunConfig, prepared: Prepared) -> str:

@@ -15,7 +15,8 @@ from fedfomo.archives import read_tensors
 from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
 from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, reading, require
-from fedfomo.experiment import Prepared, RunRecord, prepare, read_config, read_record
+from fedfomo.experiment import RunRecord, read_config, read_record
+from fedfomo.preparation import Prepared, prepare
 from fedfomo.report.comparing import Arena, compare_methods
 from fedfomo.report.examination import (
     Examination,

@@ -6,17 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfomo.algorithms.fedfomo import (
-    TINY_DISTANCE,
-    Download,
-    FedFomo,
-    Findings,
-    Memory,
-    distances_from,
-    first_order_weights,
-    mix,
-    mixing_weights,
-)
+from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory
+from fedfomo.algorithms.fedfomo_equations import TINY_DISTANCE, distances_from, first_order_weights, mix, mixing_weights
 from fedfomo.model import Model
 from worlds import ids, numbers, point, scalar_client, scalar_model
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from fedfomo.algorithms.fedfomo import Findings, State, Upload, leave_one_out_weights, mix, mixing_weights
+from fedfomo.algorithms.fedfomo import Findings, State, Upload
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
+from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream
 from fedfomo.simulation.plan import Plan

@@ -9,13 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfomo.algorithms.fedfomo import (
-    Download,
-    FedFomo,
-    Findings,
-    Memory,
-    State,
-    Upload,
+from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload
+from fedfomo.algorithms.fedfomo_equations import (
     affinity_increments,
     distances_from,
     first_order_weights,

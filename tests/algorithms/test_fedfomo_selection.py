@@ -6,15 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedfomo import (
-    Download,
-    FedFomo,
-    Findings,
-    Memory,
-    State,
-    Upload,
-    affinity_increments,
-)
+from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload
+from fedfomo.algorithms.fedfomo_equations import affinity_increments
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in, fill_slots
 from fedfomo.errors import InputError
 from fedfomo.randomness import stream

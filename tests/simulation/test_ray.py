@@ -22,8 +22,9 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.config import RunConfig, build
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
-from fedfomo.experiment import _digest, prepare
+from fedfomo.experiment import _digest
 from fedfomo.model import Model, Score
+from fedfomo.preparation import prepare
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.crew import WorkerError
 from fedfomo.simulation.home import RunHome

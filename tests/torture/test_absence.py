@@ -16,8 +16,8 @@ import torch
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.client import ClientId
 from fedfomo.config import Setting
-from fedfomo.experiment import prepare
 from fedfomo.federation import AnyAlgorithm, dispatch_all, play_round
+from fedfomo.preparation import prepare
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.failures import draw_failures

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from faults import Disk
-from fedfomo import experiment
+from fedfomo import environment, experiment
 from fedfomo.algorithms import make_algorithm
 from fedfomo.randomness import numpy_stream
 from fedfomo.simulation import run
@@ -125,7 +125,7 @@ def _with_version(name: str) -> None:
 
 
 def _with_instructions() -> None:
-    experiment.instructions = lambda: "another kind"
+    environment.instructions = lambda: "another kind"
 
 
 def test_resumed_elsewhere(torture: Torture, in_memory: Path) -> None:

@@ -19,15 +19,8 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.fedfomo import (
-    Findings,
-    State,
-    Upload,
-    fault_of_findings,
-    leave_one_out_weights,
-    mix,
-    mixing_weights,
-)
+from fedfomo.algorithms.fedfomo import Findings, State, Upload, fault_of_findings
+from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require

@@ -9,8 +9,8 @@ from fedfomo.commands.terminal import console, fail, warn
 from fedfomo.config import RunConfig, Setting
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.errors import InputError, require
-from fedfomo.experiment import Prepared, prepare
 from fedfomo.federation import cohort_size
+from fedfomo.preparation import Prepared, prepare
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.results import Results
 from fedfomo.reproduce.running import compute

@@ -17,9 +17,10 @@ from fedfomo.display.privacy import epsilon_table
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.errors import is_disk_fault
-from fedfomo.experiment import Prepared, RunRecord, go_on, new_folder, prepare, runs_of, start_run
+from fedfomo.experiment import RunRecord, go_on, new_folder, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
+from fedfomo.preparation import Prepared, prepare
 from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.simulation.crew import WorkerLostError
 from fedfomo.simulation.hands import Seconds

@@ -13,7 +13,7 @@ from fedfomo.commands.terminal import console, parse
 from fedfomo.errors import require
 
 if TYPE_CHECKING:
-    from fedfomo.experiment import Prepared
+    from fedfomo.preparation import Prepared
     from fedfomo.report.facts import Facts
 
 MOST_SENTENCES = 20  # more clients than that are for the page

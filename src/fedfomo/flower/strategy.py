@@ -17,16 +17,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from fedfomo import wire
-from fedfomo.algorithms.fedfomo import (
-    FedFomo,
-    Findings,
-    State,
-    Upload,
-    distances_from,
-    first_order_weights,
-    mix,
-    mixing_weights,
-)
+from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
+from fedfomo.algorithms.fedfomo_equations import distances_from, first_order_weights, mix, mixing_weights
 from fedfomo.errors import require
 from fedfomo.flower.records import flatten, unflatten
 from fedfomo.randomness import stream

@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 
 from fedfomo.client import ClientId
 from fedfomo.config import RunConfig, write_toml
-from fedfomo.experiment import Prepared, RunRecord, Tell, go_on, start_run
+from fedfomo.experiment import RunRecord, Tell, go_on, start_run
 from fedfomo.model import Score
+from fedfomo.preparation import Prepared
 from fedfomo.reproduce.cells import Cell
 from fedfomo.simulation.home import to_json
 from fedfomo.simulation.tensors import write_atomically

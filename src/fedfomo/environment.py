@@ -1,0 +1,52 @@
+"""What a run says of the machine, the libraries and the data that it was computed with."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedfomo.config import Setting
+from fedfomo.errors import require
+from fedfomo.preparation import Prepared, network_name
+from fedfomo.simulation.home import to_json
+from fedfomo.simulation.tensors import write_atomically
+from fedfomo.threads import THREADS, instructions
+
+
+def write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:
+    """Write down the versions, the kind of processor, the data and the network of a run."""
+    environment = _environment(prepared, setting)
+    write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
+
+
+def check_processor(folder: Path) -> None:
+    """Refuse to go on where sums are taken in another order: their last bits would be others."""
+    here = instructions()
+    begun = json.loads((folder / "environment.json").read_bytes()).get("instructions", here)
+    problem = f"{folder} was begun on a processor that computes with {begun}, and here it would be {here}"
+    require(begun == here, f"{problem}: go on with it where it was begun, or start a new run")
+
+
+def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
+    shape = tuple(prepared.data.train.inputs.shape[1:])
+    libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
+    scenario = prepared.scenario
+    return {
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in libraries},
+        "threads": THREADS,
+        "instructions": instructions(),
+        "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
+        "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
+        "parameters": prepared.problem.model.layout.num_trainable,
+        "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
+        "examples": [
+            {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in scenario.clients
+        ],
+        "groups": scenario.partition.groups,
+        "targets": scenario.partition.targets,
+        "warnings": scenario.warnings,
+    }

@@ -1,0 +1,80 @@
+"""From a setting to the data, the clients, the model and the plan of a run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from fedfomo.config import Setting
+from fedfomo.data.readers import load_data
+from fedfomo.data.scenarios import Scenario, build_scenario
+from fedfomo.data.sets import DataSet
+from fedfomo.errors import InputError, require, unknown
+from fedfomo.model import Model, works_channels_last
+from fedfomo.networks import NETWORKS
+from fedfomo.randomness import layers_draw_from, stream
+from fedfomo.simulation.client_side import Problem
+from fedfomo.simulation.plan import Plan
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A setting made real: every method of a comparison starts from the same one."""
+
+    data: DataSet
+    scenario: Scenario
+    problem: Problem
+    plan: Plan
+
+
+def prepare(setting: Setting, seed: int) -> Prepared:
+    """Load the data, spread it over clients, and draw the common initial model."""
+    data = load_data(setting.dataset, setting.data)
+    scenario = build_scenario(setting.scenario, data, seed)
+    shape = tuple(data.train.inputs.shape[1:])
+    with layers_draw_from(stream(seed, "initial model")):
+        module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
+    channels_last = works_channels_last(module, data.train.inputs)
+    model = Model(module.to(_device(setting.device)), channels_last=channels_last)
+    groups = scenario.partition.groups, scenario.partition.target_groups
+    if setting.privacy.is_on:
+        is_alone = setting.scenario.share_fraction == 0
+        require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
+    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
+    workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
+    workers = workers if model.device.type == "cpu" else 0
+    is_possible = setting.executor == "processes" or model.device.type == "cpu"
+    require(is_possible, f"a Ray cluster computes on cpu, not {setting.device}: leave out --device or --executor")
+    plan = Plan(
+        rounds=setting.rounds,
+        participation=setting.participation,
+        evaluate_every=setting.evaluate_every,
+        workers=workers,
+        stack=setting.stack,
+        executor=setting.executor,
+        dropout=setting.dropout,
+        lateness=setting.lateness,
+    )
+    return Prepared(data, scenario, problem, plan)
+
+
+def network_name(setting: Setting, shape: tuple[int, ...]) -> str:
+    """Return the architecture that a setting means for inputs of some shape."""
+    network = setting.network
+    if network == "auto":
+        network = "mlp" if min(shape[1:]) < 20 else "small_cnn"
+    if network not in NETWORKS:
+        raise unknown("network", network, NETWORKS)
+    return network
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()  # the device "meta" exists and computes nothing
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or another --device") from None
+    return device
