@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedfomo.errors import InputError
-from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL, ORACLE, TABLES
+from fedfomo.reproduce.catalogue import FEDAVG, FINE_TUNED, FOMO_5, FOMO_10, LATENT_5, LOCAL, ORACLE, TABLES
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.claims import CLAIMS, findings
 from fedfomo.reproduce.overview import refresh
@@ -114,6 +114,21 @@ def test_the_overview_shows_the_figures_that_are_drawn(tmp_path: Path) -> None:
     assert "![Client-to-client weights over rounds](weights-lite.svg)" in refresh(block, Results(tmp_path), tmp_path)
 
 
+def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the_paper(tmp_path: Path) -> None:
+    block = "<!-- begin headline -->\n<!-- end headline -->"
+    for variant, accuracy in ((FOMO_5, 0.86), (FOMO_10, 0.99), (LOCAL, 0.8), (FINE_TUNED, 0.87), (ORACLE, 0.95)):
+        keep(tmp_path, Cell(LATENT_5, variant, "paper"), [accuracy])
+    assert "Nothing has been computed yet" in refresh(block, Results(tmp_path), tmp_path)  # FedAvg is missing
+    keep(tmp_path, Cell(LATENT_5, FEDAVG, "paper"), [0.3])
+    for variant in (FOMO_5, LOCAL, FEDAVG):  # beside the full protocol, a smaller run of the same is not shown
+        keep(tmp_path, Cell(LATENT_5, variant, "lite"), [0.5])
+    (line,) = [line for line in refresh(block, Results(tmp_path), tmp_path).splitlines() if "D = 5" in line]
+    assert line == (
+        "| CIFAR-10, latent distributions, D = 5 | all | 86.0 (85.0) | 80.0 (76.5) | 30.0 (32.1)"
+        " | FedAvg + fine-tuning 87.0, of 3 (pFedMe 78.7) | **−1.0** (+6.4) |"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -129,12 +144,14 @@ def test_a_broken_overview_is_refused(tmp_path: Path, text: str, words: str) -> 
 def test_the_committed_pages_are_those_of_the_committed_results(tmp_path: Path) -> None:
     # What is committed, not what lies about: a queue may be writing results at this moment.
     root = Path(__file__).parents[2]
-    archive = subprocess.run(["git", "-C", root, "archive", "HEAD", "results", "docs/results"], capture_output=True)
+    archive = subprocess.run(
+        ["git", "-C", root, "archive", "HEAD", "results", "docs/results", "README.md"], capture_output=True
+    )
     if archive.returncode:
         pytest.skip("no results are committed, or this is no repository")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(tmp_path, filter="data")
     committed = tmp_path / "docs" / "results"
-    before = {path.name: path.read_text() for path in committed.glob("*.md")}
-    for path in write_pages(Results(tmp_path / "results"), committed):
-        assert path.read_text() == before[path.name], f"{path.name}: run `fedfomo reproduce pages`"
+    before = {path: path.read_text() for path in (*committed.glob("*.md"), tmp_path / "README.md")}
+    for path in write_pages(Results(tmp_path / "results"), committed, tmp_path / "README.md"):
+        assert path.read_text() == before[path], f"{path.name}: run `fedfomo reproduce pages`"

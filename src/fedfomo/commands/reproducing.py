@@ -44,6 +44,8 @@ class ReproduceConfig:
     """Folder of cells that are being computed."""
     pages: Path = Path("docs/results")
     """Folder of pages and figures."""
+    front: Path = Path("README.md")
+    """A page elsewhere with blocks of numbers (<!-- begin headline -->), which pages writes anew as well."""
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
     list: bool = False
@@ -64,7 +66,7 @@ def reproduce(arguments: list[str]) -> None:
     elif config.name == "pages":
         from fedfomo.reproduce.pages import write_pages
 
-        for path in write_pages(results, config.pages):
+        for path in write_pages(results, config.pages, config.front):
             console.print(f"written to {path}", soft_wrap=True)
     elif config.name == "figures":
         for name in FIGURES:

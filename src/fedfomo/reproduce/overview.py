@@ -10,6 +10,7 @@ from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
 from fedfomo.reproduce.cells import SHOWN, Cell, Target
 from fedfomo.reproduce.claims import CLAIMS, Claim, findings
+from fedfomo.reproduce.headline import headline
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results
 
@@ -27,6 +28,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "claims": lambda: claims(results),
         "far": lambda: far(results),
         "figures": lambda: figures(folder),
+        "headline": lambda: headline(results),
     }
 
     def anew(block: re.Match[str]) -> str:

@@ -20,17 +20,21 @@ there are several. Behind it, in brackets, the paper's number and the difference
 cell that has not been computed."""
 
 
-def write_pages(results: Results, folder: Path) -> list[Path]:
-    """Write the page of every table, and what the overview says of numbers."""
+def write_pages(results: Results, folder: Path, front: Path | None = None) -> list[Path]:
+    """Write the page of every table, and what the overview, and a front page if there is one, say of numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for table in TABLES.values():
         written.append(folder / f"{table.name}.md")
         written[-1].write_text(page(table, results), encoding="utf-8")
     overview = folder / "README.md"
-    before = overview.read_text(encoding="utf-8") if overview.exists() else BLANK
-    overview.write_text(refresh(before, results, folder), encoding="utf-8")
-    return [*written, overview]
+    if not overview.exists():
+        overview.write_text(BLANK, encoding="utf-8")
+    for path in (overview, front):
+        if path is not None and path.exists():
+            path.write_text(refresh(path.read_text(encoding="utf-8"), results, folder), encoding="utf-8")
+            written.append(path)
+    return written
 
 
 def page(table: Table, results: Results) -> str:
