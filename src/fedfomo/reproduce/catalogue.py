@@ -19,7 +19,7 @@ PFEDME = Variant("pfedme", "pFedMe", "pfedme")
 FOMO_5 = Variant("fedfomo-5", "FedFomo (n = 5)", "fedfomo", ("num_downloads=5",))
 FOMO_10 = Variant("fedfomo-10", "FedFomo (n = 10)", "fedfomo", ("num_downloads=10",))
 AVERAGES = Variant("fedfomo-averages", "FedFomo (MA)", "fedfomo-averages", ("num_downloads=14",))
-FINE_TUNED = Variant("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned", work=2.0)
+FINE_TUNED = Variant("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned")
 DITTO = Variant("ditto", "Ditto", "ditto", work=2.0)
 ORACLE = Variant("oracle", "oracle clusters", "oracle")
 
