@@ -73,7 +73,10 @@ class Federation:
         return int(json.loads(self.folder.status.read_bytes())["rounds_done"]) if self.folder.status.exists() else 0
 
     def wait_for(self, what: Callable[[], bool]) -> None:
-        assert wait_until(what, FINISH), self.told()
+        """Wait for something to happen while the server runs."""
+        server = self._running["server"]
+        assert wait_until(lambda: what() or server.poll() is not None, FINISH), self.told()
+        assert what(), self.told()
 
     def pid(self, name: str, program: str) -> int:
         """Find one of the processes below one that was started here."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from federations import same, simulated
+from federations import SITES, federation, kill, same, simulated
 from fedfomo.errors import InputError
 from fedfomo.flower.parcels import Parcel
 from fedfomo.flower.sealing import Sealer
@@ -159,6 +159,31 @@ def test_without_its_bill_nothing_leaves(tmp_path: Path) -> None:
     assert all(_slot(folder) not in line["answered"] for line in _rounds(folder))
     assert "nothing may leave" in _rounds(folder)[0]["faults"][str(_slot(folder))]
     assert "leeds" not in models_of(folder)
+
+
+@pytest.mark.deployment
+def test_a_protected_site_pays_for_every_answer_in_real_processes_and_through_a_crash(tmp_path: Path) -> None:
+    epochs = 2
+    with federation(tmp_path, "--rounds", "8", "--minimum", "2", "--capacity", "3", "--epochs", str(epochs)) as made:
+        site = _protect(made.folder, NOISE.replace("0.01", "1e-4"))
+        made.start_server()
+        made.start_sites(*SITES)
+        made.wait_for(lambda: site.bill.exists() and made.rounds_done() >= 2)
+        kill(made.pid("leeds", "flower-supernode"))
+        made.wait()
+        slot = _slot(made.folder)
+        answered = sum(slot in line["answered"] for line in made.rounds())
+        scores = {who for line in made.rounds() for who in line["after_update"] | line["after_training"]}
+        bill = SitePrivacy(site).bill()
+        (look,) = [look for look in bill if look.records == "training"]
+        steps = epochs * math.ceil(1 / look.chance)
+        assert bill[look] % steps == 0
+        assert 2 <= answered <= bill[look] / steps <= answered + 1, made.told()  # one answer may have died on its way
+        assert slot in made.rounds()[-1]["answered"], made.told()
+        assert str(slot) not in scores
+        assert len(scores) == len(SITES) - 1
+        assert made.models().keys() == set(SITES)
+    print(f"protected: {answered} answers of 8 rounds, {bill[look] // steps} paid for")  # noqa: T201
 
 
 @pytest.mark.parametrize("method", ["fedavg-shared", "mocha-linear"])
