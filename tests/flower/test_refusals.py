@@ -358,6 +358,15 @@ def test_a_site_whose_own_code_fails_tells_its_kind_and_no_more(tmp_path: Path) 
     assert told == ["KeyError at the site; its log has the rest"] * 2
 
 
+def test_a_site_whose_data_are_odd_tells_that_they_are_and_no_more(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    data = SiteFolder(folder.sites / "lyon").data
+    data.write_text("import torch\n\ndef load_data(folder, site):\n    return torch.zeros(7, 3), torch.zeros(5)\n")
+    play(folder)
+    told = {played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder)}
+    assert told == {"its data cannot be used; the site's log says why"}
+
+
 def test_every_delivery_is_logged_with_the_owner_of_each_model(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
     grid = Loopback(folder, honest)

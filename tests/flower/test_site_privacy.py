@@ -21,6 +21,7 @@ from fedfomo.privacy.accounting import Look, epsilon_of
 from loopback import Loopback, honest, make_federation, models_of, play
 
 NOISE = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
+OWN_AFFAIR = "its privacy settings, or its bill, cannot be used; the site's log says why"
 # Of twelve records, five are expected in each of three steps a round.
 A_ROUND = {Look("training", 2.0, 5 / 12): 3}
 
@@ -151,14 +152,25 @@ def test_a_server_that_asks_for_more_gets_no_more_than_the_budget(tmp_path: Path
     assert epsilon_of(SitePrivacy(site).bill(), "training", 0.01) <= 3.0
 
 
-def test_without_its_bill_nothing_leaves(tmp_path: Path) -> None:
+def test_without_its_bill_nothing_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = make_federation(tmp_path)
     site = _protect(folder)
     site.bill.write_text('{"looks": [')
     play(folder)
     assert all(_slot(folder) not in line["answered"] for line in _rounds(folder))
-    assert "nothing may leave" in _rounds(folder)[0]["faults"][str(_slot(folder))]
+    assert OWN_AFFAIR in _rounds(folder)[0]["faults"][str(_slot(folder))]
+    assert "restore it, for without it nothing may leave" in caplog.text
     assert "leeds" not in models_of(folder)
+
+
+def test_the_server_is_not_told_what_is_wrong_with_a_sites_settings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_federation(tmp_path)
+    _protect(folder, NOISE.replace("0.01", "0.2"))
+    play(folder)
+    assert {line["faults"][str(_slot(folder))] for line in _rounds(folder)} == {OWN_AFFAIR}
+    assert "12 training records" in caplog.text
 
 
 @pytest.mark.deployment

@@ -46,14 +46,13 @@ class SitePrivacy:
         return guard
 
     @contextmanager
-    def account(self, guard: Guard) -> Generator[Meter]:
-        """Open the bill for one order; when this closes, however it does, the order is paid."""
-        before = self.bill()
-        meter = guard.meter(0, 0, 0, before)
+    def account(self, guard: Guard, paid: Bill) -> Generator[Meter]:
+        """Add one order to what was paid so far; when this closes, however it does, the order is paid."""
+        meter = guard.meter(0, 0, 0, paid)
         try:
             yield meter
         finally:
-            self._write(guard, added(before, meter.bill))
+            self._write(guard, added(paid, meter.bill))
 
     def bill(self) -> Bill:
         """Read what was paid so far; a bill that cannot be read is no reason to begin a new one."""

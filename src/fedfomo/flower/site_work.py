@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +93,10 @@ class Desk:
         """Do what was asked; what that takes of the site's privacy is paid when this returns."""
         if not self._privacy.is_on:
             return task.play(task.client())
-        guard = self._privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
-        with self._privacy.account(guard) as meter:
+        with _own_affair("its privacy settings, or its bill,"):
+            guard = self._privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
+            paid = self._privacy.bill()
+        with self._privacy.account(guard, paid) as meter:
             try:
                 return task.play(task.private_client(guard, meter))
             except BudgetError:
@@ -116,7 +120,8 @@ class Desk:
         before = self._memory.before(header["round"])
         remembered = algorithm.start_client(start) if before is None else wire.unpack(messages.memory, before)
         if self._data is None:
-            self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
+            with _own_affair("its data"):
+                self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
         return _Task(header, algorithm, start, model, self._data, download, remembered)
 
     def _initial(self, order: Parcel, size: int) -> Tensor:
@@ -197,6 +202,16 @@ class _Done:
     memory: Any
     after_training: Score | None = None
     upload: wire.Flat | None = None
+
+
+@contextmanager
+def _own_affair(what: str) -> Generator[None]:
+    """Tell the site's log what is wrong with something of its own; others hear only that something is."""
+    try:
+        yield
+    except InputError as error:
+        log.warning("%s", error)
+        raise InputError(f"{what} cannot be used; the site's log says why") from error
 
 
 def _name(order: Parcel) -> str:
