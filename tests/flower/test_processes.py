@@ -61,6 +61,14 @@ def test_there_is_one_supervisor_and_it_ends_what_another_left_behind(tmp_path: 
         stranger.wait()
 
 
+def test_a_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
+    around = {**os.environ, "FEDFOMO_TEST": str(tmp_path)}
+    with alone(tmp_path, "FEDFOMO_TEST"):
+        runaway = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=around)
+        assert runaway.poll() is None
+    assert runaway.wait(30) == -9
+
+
 @pytest.mark.parametrize("pid", [2**22 + 1, 0])
 def test_nobody_is_not_alive(pid: int) -> None:
     assert not is_alive(pid)

@@ -63,16 +63,24 @@ class Group:
 
 @contextmanager
 def alone(folder: Path, variable: str) -> Generator[None]:
-    """Be the only supervisor of a folder, and end what one that was killed has left behind."""
+    """Be the only supervisor of a folder: end what one that was killed has left behind, and leave nothing oneself."""
     with (folder / "supervisor.lock").open("w") as lock:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"{folder} is running already: stop that first") from None
-        for pid in _marked(f"{variable}={folder}"):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        yield
+        mark = f"{variable}={folder}"
+        _end_all(mark)
+        try:
+            yield
+        finally:
+            _end_all(mark)  # a ServerApp, say, that left its group
+
+
+def _end_all(mark: str) -> None:
+    for pid in _marked(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _marked(mark: str) -> list[int]:
