@@ -45,6 +45,8 @@ Site = tuple[Data, Data] | tuple[Data, Data, Data]
 class Federated:
     """What a federation brought to each site."""
 
+    method: str
+    options: Mapping[str, Any]
     sites: tuple[str, ...]
     models: Mapping[str, nn.Module]
     scores: Mapping[str, Score]  # of these models, on each site's test examples
@@ -76,6 +78,8 @@ class Federated:
             tensors = {name: tensor.contiguous().clone() for name, tensor in module.state_dict().items()}
             save_file(tensors, folder / f"{site}.safetensors")
         summary = {
+            "method": self.method,
+            "options": dict(self.options),
             "sites": {
                 site: {"federated": self.scores[site].accuracy, "alone": self.local_scores[site].accuracy}
                 for site in self.sites
@@ -153,6 +157,8 @@ def federate(
     source = site_source(names, problem, method, algorithm, results, log, call, objective.name, notes)
     personal = problem.model_of(algorithm)
     return Federated(
+        method=method,
+        options=options or {},
         sites=names,
         models={name: personal.network(result.models[client]) for client, name in enumerate(names)},
         scores={name: result.after_update[client] for client, name in enumerate(names)},

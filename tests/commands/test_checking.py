@@ -130,9 +130,15 @@ def test_what_is_no_folder_and_no_module_is_refused(capsys: pytest.CaptureFixtur
     assert "defines no sites" in refused(capsys, "check", str(empty))
 
 
-def test_the_model_of_a_run_loads_by_its_snippet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "method",
+    [["fedfomo"], ["apfl-logits"], ["mapper", "--options", "mix=outputs"], ["private-mixture"], ["mocha-linear"]],
+)
+def test_the_model_of_a_run_loads_by_its_snippet(
+    method: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, out = tmp_path / "run", tmp_path / "three.safetensors"
-    call("run", "--out", str(run), *SMALL, "--rounds", "1")
+    call("run", "--out", str(run), *SMALL, "--rounds", "1", "--method", *method)
     capsys.readouterr()
     call("export", str(run), "--site", "3", "--out", str(out))
     snippet = capsys.readouterr().out.split("they load with")[1]
@@ -150,7 +156,7 @@ def test_the_model_of_a_site_loads_into_the_users_module(tmp_path: Path, capsys:
     assert (tmp_path / "saved" / "report.html").exists()
     out = tmp_path / "leeds.safetensors"
     call("export", str(tmp_path / "saved"), "--site", "leeds", "--out", str(out))
-    assert "make_model()" in capsys.readouterr().out
+    assert "model = make_model()" in capsys.readouterr().out
     module = nn.Linear(3, 2)
     module.load_state_dict(load_file(out))
     assert torch.equal(module.weight, result.models["leeds"].state_dict()["weight"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,13 +60,17 @@ def export(arguments: list[str]) -> None:
 def _saved(config: ExportConfig) -> tuple[Path, str, str]:
     summary = config.run / "summary.json"
     with reading(summary, "save the federation's result again"):
-        sites = dict[str, Any](json.loads(summary.read_text())["sites"])
+        content: dict[str, Any] = json.loads(summary.read_text())
+        sites = dict[str, Any](content["sites"])
+        imports, build = _built_by(content["method"], content["options"], "make_model()")
     if config.site not in sites:
         raise unknown("site", config.site, sites)
-    return config.run / f"{config.site}.safetensors", "", "make_model()  # your own module"
+    return config.run / f"{config.site}.safetensors", imports, f"{build}  # make_model: your own"
 
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
+    from fedfomo.config import options_of
+    from fedfomo.experiment import read_config
     from fedfomo.run_facts import find_run
 
     folder = find_run(config.run, config.method, config.seed)
@@ -75,5 +80,20 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     if site not in files:
         raise unknown("client", config.site, files)
     network = json.loads((folder / "environment.json").read_text())["network"]
-    build = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
-    return files[site], "from fedfomo.networks import NETWORKS\n", build
+    plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
+    played = read_config(folder)
+    imports, build = _built_by(played.method, options_of(played.options), plain)
+    return files[site], f"{imports}from fedfomo.networks import NETWORKS\n", build
+
+
+def _built_by(method: str, options: Mapping[str, Any], network: str) -> tuple[str, str]:
+    """Spell out what a method's clients predict with: the network, or one that the method builds around it."""
+    from fedfomo.algorithms import make_algorithm
+    from fedfomo.federation import OwnNetwork
+
+    if not isinstance(make_algorithm(method, options), OwnNetwork):
+        return "", network
+    return (
+        "from fedfomo.algorithms import make_algorithm\n",
+        f"make_algorithm({method!r}, {dict(options)!r}).network({network})",
+    )

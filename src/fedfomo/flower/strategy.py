@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -18,7 +19,13 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedfomo import wire
 from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
-from fedfomo.algorithms.fedfomo_equations import distances_from, first_order_weights, mix, mixing_weights
+from fedfomo.algorithms.fedfomo_equations import (
+    affinity_increments,
+    distances_from,
+    first_order_weights,
+    mix,
+    mixing_weights,
+)
 from fedfomo.errors import require
 from fedfomo.flower.records import flatten, unflatten
 from fedfomo.randomness import stream
@@ -27,6 +34,18 @@ FINDINGS = "fedfomo.findings"
 CANDIDATES = "fedfomo.candidates"
 CANDIDATE = "fedfomo.candidate."
 REFERENCE, OWN = "fedfomo.reference", "fedfomo.own"
+
+FOLLOWED = (
+    "num_downloads",
+    "epsilon",
+    "epsilon_decay",
+    "norm",
+    "affinity_update",
+    "availability",
+    "one_slot_for_copies",
+    "weight_limit",
+)
+"""The options of FedFomo that make a difference to an app; others are refused."""
 
 LossFunction = Callable[[ArrayRecord, Context], float]
 """From a model to its mean loss on this node's validation data."""
@@ -43,7 +62,9 @@ class FedFomoStrategy(FedAvg):
         super().__init__(**fedavg)
         self.nodes: dict[int, int] = {}  # by node id, the slot by which others know it
         self._algorithm = algorithm or FedFomo()
-        require(self._algorithm.num_averages == 0, "averages of models are not sent by this strategy")
+        for field in fields(FedFomo):
+            is_usual = getattr(self._algorithm, field.name) == field.default
+            require(is_usual or field.name in FOLLOWED, f"{field.name} does nothing here: leave it at {field.default}")
         self._seed = seed
         self._state = State.start(max_nodes)
         self._initial: ArrayRecord | None = None
@@ -86,7 +107,8 @@ class FedFomoStrategy(FedAvg):
         download = self._algorithm.dispatch(self._state, slot, rng)
         ids: list[int] = download.ids.tolist()
         records: dict[str, Any] = {f"{CANDIDATE}{place}": self._model(giver) for place, giver in enumerate(ids)}
-        records[CANDIDATES] = ConfigRecord({"ids": ids, "own": slot, "norm": self._algorithm.norm})
+        ways = {"norm": self._algorithm.norm, "affinity_update": self._algorithm.affinity_update}
+        records[CANDIDATES] = ConfigRecord({"ids": ids, "own": slot, **ways})
         return self._message(node, MessageType.TRAIN, config, records)
 
     def _message(self, node: int, kind: str, config: ConfigRecord, records: dict[str, Any]) -> Message:
@@ -112,7 +134,9 @@ class FedFomoStrategy(FedAvg):
             return True  # FedAvg logs it
         size = len(flatten(self._initial)[0]) if self._initial else 0
         try:
-            fault = wire.fault_of(Upload, _upload(reply.content), size, self._state.affinity.size)
+            upload = _upload(reply.content)
+            fault = wire.fault_of(Upload, upload, size, self._state.affinity.size)
+            fault = fault or self._algorithm.fault_of(self._state, upload)
         except (KeyError, StopIteration, TypeError, ValueError) as error:
             fault = f"it is no answer of fedfomo_mod ({type(error).__name__})"
         if fault is not None:
@@ -158,7 +182,8 @@ def _federated_update(
     weights = first_order_weights(float(loss(reference, context)), losses, distances)
     shares = mixing_weights(weights)
     mixed = unflatten(mix(theta, models, shares), reference)
-    findings = {"ids": ids, "increments": weights.tolist(), "shares": shares.tolist()}
+    increments = affinity_increments(weights, str(told["affinity_update"]))
+    findings = {"ids": ids, "increments": increments.tolist(), "shares": shares.tolist()}
     return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]
 
 
