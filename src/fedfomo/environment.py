@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,16 @@ def check_processor(folder: Path) -> None:
     require(begun == here, f"{problem}: go on with it where it was begun, or start a new run")
 
 
+@cache
+def source_digest() -> str:
+    """Hash the code of this library, which may change while its version stays."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
 def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
     shape = tuple(prepared.data.train.inputs.shape[1:])
     libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
@@ -37,10 +49,12 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "versions": {name: version(name) for name in libraries},
+        "source": source_digest(),
         "threads": THREADS,
         "instructions": instructions(),
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
+        "scale": prepared.scale and prepared.scale.described(),
         "parameters": prepared.problem.model.layout.num_trainable,
         "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
         "examples": [

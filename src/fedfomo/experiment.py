@@ -195,9 +195,9 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     settings = asdict(config)
     del settings["out"], settings["setting"]["data"]
     del settings["setting"]["workers"], settings["setting"]["executor"], settings["setting"]["track"]
-    for chance in ("dropout", "lateness"):  # unless clients fail, a run is what it was when there was no word for it
-        if settings["setting"][chance] == 0:
-            del settings["setting"][chance]
+    for name in ("dropout", "lateness", "standardise"):  # without these, a run is what it was when they did not exist
+        if not settings["setting"][name]:
+            del settings["setting"][name]
     versions = [version(name) for name in ("fedfomo", "torch")]
     digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
     for client in prepared.scenario.partition.clients:

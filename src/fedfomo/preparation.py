@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from fedfomo.config import Setting
 from fedfomo.data.readers import load_data
+from fedfomo.data.scale import Scale
 from fedfomo.data.scenarios import Scenario, build_scenario
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, require, unknown
@@ -27,12 +28,16 @@ class Prepared:
     scenario: Scenario
     problem: Problem
     plan: Plan
+    scale: Scale | None  # of clients' inputs; None: as they are in the data
 
 
 def prepare(setting: Setting, seed: int) -> Prepared:
     """Load the data, spread it over clients, and draw the common initial model."""
     data = load_data(setting.dataset, setting.data)
     scenario = build_scenario(setting.scenario, data, seed)
+    scale = Scale.of(data.train.inputs).rounded() if setting.standardise else None
+    if scale is not None:
+        scenario = replace(scenario, clients=tuple(map(scale.applied_to, scenario.clients)))
     shape = tuple(data.train.inputs.shape[1:])
     with layers_draw_from(stream(seed, "initial model")):
         module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
@@ -57,7 +62,7 @@ def prepare(setting: Setting, seed: int) -> Prepared:
         dropout=setting.dropout,
         lateness=setting.lateness,
     )
-    return Prepared(data, scenario, problem, plan)
+    return Prepared(data, scenario, problem, plan, scale)
 
 
 def network_name(setting: Setting, shape: tuple[int, ...]) -> str:

@@ -44,14 +44,14 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_is_computed_once_and_shown(computed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = sorted((computed / "results").rglob("*.json"))
-    assert len(files) == 5
+    assert len(files) == 6
     assert not [path for path in (computed / "work").rglob("*") if path.is_file()]
     made = {path: path.stat().st_mtime_ns for path in files}
 
     assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(computed)) == 0
     assert {path: path.stat().st_mtime_ns for path in files} == made
     shown = capsys.readouterr().out
-    assert "5 of 5 cells are done" in shown
+    assert "6 of 6 cells are done" in shown
     result = Results(computed / "results").get(CELL)
     assert result is not None
     assert f"| as the paper has it | **{result.mean():.2f}** |" in shown
@@ -154,7 +154,7 @@ def test_the_list_says_what_is_done_and_what_is_missing(tmp_path: Path, capsys: 
     assert call("reproduce", *folders(tmp_path)) == 0
     assert "The queue" in capsys.readouterr().out
     assert call("reproduce", "authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 0
-    assert capsys.readouterr().out.count("missing") == 5
+    assert capsys.readouterr().out.count("missing") == 6
     assert not (tmp_path / "work").exists()
 
 

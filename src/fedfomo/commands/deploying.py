@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 
 from fedfomo.commands.terminal import console, parse, warn
-from fedfomo.config import TRAINING
+from fedfomo.config import SUITED
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.flower.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.training import Sgd
@@ -31,7 +31,7 @@ class InitConfig:
     """Folder to make."""
     model: Path | None = None
     """Your model.py, for the server and all sites; by default a template."""
-    settings: FederationConfig = field(default_factory=lambda: FederationConfig(training=Sgd(**TRAINING["digits"])))
+    settings: FederationConfig = field(default_factory=lambda: FederationConfig(training=Sgd(**SUITED["digits"])))
 
 
 @dataclass(frozen=True)

@@ -79,11 +79,13 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     site = config.site.removeprefix("client ").removeprefix("client-")
     if site not in files:
         raise unknown("client", config.site, files)
-    network = json.loads((folder / "environment.json").read_text())["network"]
+    environment = json.loads((folder / "environment.json").read_text())
+    network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
     played = read_config(folder)
     imports, build = _built_by(played.method, options_of(played.options), plain)
-    return files[site], f"{imports}from fedfomo.networks import NETWORKS\n", build
+    scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
+    return files[site], f"{imports}from fedfomo.networks import NETWORKS\n", build + scaling
 
 
 def _built_by(method: str, options: Mapping[str, Any], network: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfomo.archives import map_npy
+from fedfomo.data.scale import Scale
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, reading
 from fedfomo.networks import Vgg11, vgg11
@@ -119,7 +120,7 @@ def train_embedder(
     )
     checkpoint = _Checkpoint(folder / "training.safetensors", _identity(data, schedule))
     done = checkpoint.load(network, optimiser)
-    scale = _Scale.of(data.train.inputs)
+    scale = Scale.of(data.train.inputs)
     steps_per_epoch = math.ceil(len(data.train) / schedule.batch_size)
     # A step's time grows with the number of pixels; this weighs the forecast.
     costs = [side**2 for side in schedule.sides for _ in range(steps_per_epoch)]
@@ -131,7 +132,7 @@ def train_embedder(
         order = torch.randperm(len(data.train), generator=stream(schedule.seed, "embedding", "order", epoch))
         batch = data.train.take(order[number * schedule.batch_size :][: schedule.batch_size])
         rng = stream(schedule.seed, "embedding", "augment", step)
-        images = _augment(scale(batch.inputs), schedule, schedule.sides[epoch], rng)
+        images = _augment(_channels_last(scale(batch.inputs)), schedule, schedule.sides[epoch], rng)
         logits = network(images)
         loss = functional.cross_entropy(logits, batch.labels, label_smoothing=schedule.label_smoothing)
         optimiser.zero_grad()
@@ -152,9 +153,9 @@ def train_embedder(
 @torch.no_grad()
 def _accuracy(network: Vgg11, data: DataSet) -> float:
     network.eval()
-    scale = _Scale.of(data.train.inputs)
+    scale = Scale.of(data.train.inputs)
     right = sum(
-        int((network(scale(batch.inputs)).argmax(1) == batch.labels).sum())
+        int((network(_channels_last(scale(batch.inputs))).argmax(1) == batch.labels).sum())
         for batch in data.test.batches(_SCORING_BATCH)
     )
     return right / len(data.test)
@@ -163,14 +164,14 @@ def _accuracy(network: Vgg11, data: DataSet) -> float:
 @torch.no_grad()
 def _embed(network: Vgg11, data: DataSet, file: Path) -> None:
     network.eval()
-    scale = _Scale.of(data.train.inputs)
+    scale = Scale.of(data.train.inputs)
     part = file.with_suffix(".part")
     count = len(data.train) + len(data.test)
     rows = np.lib.format.open_memmap(part, "w+", dtype=np.float16, shape=(count, network.second.out_features))
     start = 0
     for examples in (data.train, data.test):
         for batch in examples.batches(_SCORING_BATCH):
-            rows[start : start + len(batch)] = network.embed(scale(batch.inputs)).numpy()
+            rows[start : start + len(batch)] = network.embed(_channels_last(scale(batch.inputs))).numpy()
             start += len(batch)
     rows.flush()
     part.replace(file)
@@ -207,20 +208,8 @@ def _augment(images: Tensor, schedule: Schedule, side: int, rng: torch.Generator
     return functional.interpolate(images, (side, side), mode="bilinear", antialias=True)
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Brings every channel of the training images to mean 0 and deviation 1."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    @staticmethod
-    def of(images: Tensor) -> _Scale:
-        deviation, mean = torch.std_mean(images, dim=(0, 2, 3), keepdim=True)
-        return _Scale(mean, deviation.clamp_min(1e-6))
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return ((images - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 class _Meter:

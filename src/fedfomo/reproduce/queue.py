@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fedfomo.reproduce.catalogue import (
     BEYOND,
     CFL,
+    CONTROLS,
     DITTO,
     FEDAVG,
     FEDPROX,
@@ -53,9 +54,11 @@ def stages() -> list[Stage]:
     cifar10 = [Case("cifar10", "latent", number) for number in (5, *(n for n in NUMBERS if n != 5))]
     third = (
         *(cell for case in (*cifar10, OOD_5) for cell in _cells(case, PAPERS, "lite")),
+        *_cells(OOD_5, CONTROLS, "lite"),
         *TABLES["authors"].target.cells("lite"),
     )
-    figures = [cell for name in sorted(FIGURES, key="clients".__eq__) for cell in FIGURES[name].cells("lite")]
+    names = [*(name for name in FIGURES if name != "clients"), "clients"]  # its many cells come last
+    figures = [cell for name in names for cell in FIGURES[name].cells("lite")]
     fourth = tuple(cell for cell in figures if cell.variant.method in REPEATED)
     fifth = (
         *TABLES["table1"].target.cells("lite"),

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from fedfomo.client import ClientId
 from fedfomo.config import RunConfig, write_toml
+from fedfomo.environment import source_digest
 from fedfomo.experiment import RunRecord, Tell, go_on, start_run
 from fedfomo.model import Score
 from fedfomo.preparation import Prepared
@@ -22,11 +23,24 @@ from fedfomo.reproduce.cells import Cell
 from fedfomo.simulation.home import to_json
 from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Watcher
+from fedfomo.threads import instructions
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
 DIGITS = 4  # significant, of losses and times
 COARSE = 3  # significant digits of affinities, of which there are many
+SURROUNDINGS = (
+    "python",
+    "versions",
+    "source",
+    "data",
+    "scale",
+    "parameters",
+    "label_distance",
+    "examples",
+    "targets",
+)
+"""What a result keeps of what its run said of itself."""
 WHEREABOUTS = ("workers", "data", "executor", "track")  # lines of a configuration that do not decide a result
 
 
@@ -94,9 +108,7 @@ def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, sec
         "cell": {"scale": cell.scale, "case": cell.case.name, "variant": cell.variant.name, "seed": cell.seed},
         "command": cell.command(),
         "config": _flat(config),
-        **{key: environment[key] for key in ("python", "versions", "data", "parameters", "label_distance")},
-        "examples": environment["examples"],
-        "targets": environment["targets"],
+        **{key: environment[key] for key in SURROUNDINGS},
         **{point: _scores(getattr(record, point), len(environment["examples"])) for point in points},
         "curves": {point: [_mean(line[point]) for line in rounds] for point in points},
         **further,
@@ -122,8 +134,11 @@ def round_to(value: float, digits: int = DIGITS) -> float:
 
 
 def _can_go_on(folder: Path, config: RunConfig) -> bool:
-    """Tell whether a run was started there with just this configuration, wherever its data and workers were."""
+    """Tell whether a run was started there with just this configuration, code and kind of processor."""
     if not ((folder / "config.toml").exists() and (folder / "environment.json").exists()):
+        return False
+    begun = json.loads((folder / "environment.json").read_bytes())
+    if (begun.get("source"), begun.get("instructions")) != (source_digest(), instructions()):
         return False
     return _decisive((folder / "config.toml").read_text()) == _decisive(write_toml(config))
 
