@@ -15,9 +15,12 @@ from fedfomo.cli import main
 from fedfomo.commands.computing import compute_all
 from fedfomo.commands.reproducing import ReproduceConfig
 from fedfomo.config import RunConfig, options_of
+from fedfomo.experiment import start_run
+from fedfomo.preparation import prepare
 from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_5, LOCAL
 from fedfomo.reproduce.cells import Cell, Variant
 from fedfomo.reproduce.results import Results
+from fedfomo.reproduce.running import can_go_on
 from made_results import keep
 
 CELL = Cell(LATENT_5, FOMO_5, "smoke")
@@ -112,6 +115,16 @@ def test_what_was_begun_with_another_configuration_is_begun_anew(tmp_path: Path)
     (folder / "environment.json").write_text("{}")
     assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
     assert Results(tmp_path / "results").has(CELL)
+
+
+def test_what_was_begun_with_other_code_is_begun_anew(tmp_path: Path) -> None:
+    config = CELL.config(workers=0)
+    start_run(config, tmp_path, prepare(config.setting, config.seed))
+    assert can_go_on(tmp_path, config)
+    said = json.loads((tmp_path / "environment.json").read_text())
+    for name in ("source", "instructions"):
+        (tmp_path / "environment.json").write_text(json.dumps({**said, name: "another"}))
+        assert not can_go_on(tmp_path, config)
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

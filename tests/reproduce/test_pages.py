@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedfomo.errors import InputError
-from fedfomo.reproduce.catalogue import FEDAVG, FINE_TUNED, FOMO_5, FOMO_10, LATENT_5, LOCAL, ORACLE, TABLES
+from fedfomo.reproduce.catalogue import DITTO, FEDAVG, FINE_TUNED, FOMO_5, FOMO_10, LATENT_5, LOCAL, ORACLE, TABLES
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.claims import CLAIMS, findings
-from fedfomo.reproduce.overview import refresh
+from fedfomo.reproduce.overview import claims, refresh
 from fedfomo.reproduce.pages import page, table_in_markdown, write_pages
 from fedfomo.reproduce.results import Results
 from made_results import keep
@@ -27,7 +27,7 @@ def test_a_cell_shows_the_mean_over_clients_and_seeds_and_how_far_it_is_from_the
     keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper", 0), [0.8, 0.9, None])  # 85
     keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper", 1), [0.82, 0.92, None])  # 87
     entries = row_of(table_in_markdown(TABLES["table2"], "paper", Results(tmp_path)), "FedFomo (n = 5)")
-    assert entries[4] == "**86.00 ± 1.00** (85.050 ± 0.13, +0.95)"
+    assert entries[4] == "**86.00 ± 1.41** (85.050 ± 0.13, +0.95)"
     assert entries[1] == "– (77.823 ± 2.24)"
 
 
@@ -87,7 +87,8 @@ def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -
     keep(tmp_path, Cell(LATENT_5, FOMO_10, "paper", 2), [1.0])  # Local has no such seed
     ahead_of_local, ahead_of_fedavg, *_ = CLAIMS
     (finding,) = findings(ahead_of_local, "paper", Results(tmp_path))
-    assert (finding.where, finding.seeds) == ("D = 5", 2)
+    assert (finding.pair.where, finding.seeds) == ("D = 5", 2)
+    assert finding.pair.papers_lead == pytest.approx(85.534 - 76.52)
     assert finding.lead == pytest.approx(0.0)  # (70 + 80) / 2 of n = 10, the better one, less 75
     assert findings(ahead_of_fedavg, "paper", Results(tmp_path)) == []
 
@@ -127,6 +128,35 @@ def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the
         "| CIFAR-10, latent distributions, D = 5 | all | 86.0 (85.0) | 80.0 (76.5) | 30.0 (32.1)"
         " | FedAvg + fine-tuning 87.0, of 3 (pFedMe 78.7) | **−1.0** (+6.4) |"
     )
+
+
+def test_the_headline_compares_on_common_seeds(tmp_path: Path) -> None:
+    for seed, fomo in enumerate((0.7, 0.5, 0.5)):
+        for variant, accuracy in ((FOMO_5, fomo), (LOCAL, 0.4), (FEDAVG, 0.3)):
+            keep(tmp_path, Cell(LATENT_5, variant, "paper", seed), [accuracy])
+    keep(tmp_path, Cell(LATENT_5, DITTO, "paper", 0), [0.6])
+    line = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path).splitlines()[-2]
+    assert "| 70.0 (85.0) |" in line
+    assert "Ditto 60.0, of 3" in line
+    assert "**+10.0**" in line
+
+
+def test_a_claim_counts_leads_of_a_point_and_shows_the_papers_own(tmp_path: Path) -> None:
+    for number, fomo in ((2, 0.62), (3, 0.605), (4, 0.5)):
+        case = replace(LATENT_5, distributions=number)
+        for variant, accuracy in ((FOMO_5, fomo), (FOMO_10, fomo), (LOCAL, 0.6)):
+            keep(tmp_path, Cell(case, variant, "lite"), [accuracy])
+    (line, *_) = [line for line in claims(Results(tmp_path)).splitlines() if "Local Training" in line]
+    leads = "D = 2 +2.0 (+19.6), D = 3 +0.5 (+17.1), D = 4 −10.0 (+15.3)"
+    assert line.endswith(f"| not computed | yes in 1, even in 1, no in 1 of 3: {leads}; 2 not computed |")
+
+
+def test_a_curve_is_the_mean_over_seeds_with_one_more_update_at_the_end(tmp_path: Path) -> None:
+    cell = Cell(LATENT_5, FOMO_5, "lite")
+    keep(tmp_path, cell, [0.6])
+    keep(tmp_path, replace(cell, seed=1), [0.8])
+    # The second of two rounds had 30 % with either seed; then came the last update.
+    assert Results(tmp_path).curve(cell) == [(1.0, pytest.approx(30)), (2.0, pytest.approx(70))]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import pstdev
 
 from fedfomo.reproduce.catalogue import (
     DOWNLOADS,
@@ -29,7 +28,9 @@ from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Accuracy, Result, Results
 from fedfomo.reproduce.svg import COLOURS, Picture, grid, titled
 
-MATRICES = "; rows receive, columns give; light: valued, dark: harmful, in between: never met"
+MATRICES = (
+    "; rows receive, columns give; light: valued, dark: harmful, in between: never met, by each row's own extremes"
+)
 READING = {
     "weights": MATRICES,
     "privacy": MATRICES,
@@ -116,9 +117,8 @@ def validation(scale: str, results: Results) -> list[Picture]:
         cell = Cell(splitting(fraction), FOMO_5, scale)
         found = results.accuracy(cell)
         final.append((fraction, found.mean if found else None))
-        result = results.get(cell)
-        if result is not None:
-            lines.append(Curve(f"{fraction:g}", _percent(result), COLOURS[number]))
+        if found is not None:
+            lines.append(Curve(f"{fraction:g}", results.curve(cell), COLOURS[number]))
     if not lines:
         return []
     last = Curve("", final, COLOURS[0], is_dotted=True)
@@ -139,10 +139,11 @@ def privacy(scale: str, results: Results) -> list[Picture]:
     lines: list[Curve] = []
     for number, noise in enumerate(NOISES):
         for variant, dash in ((FOMO_5, ""), (FEDAVG, "4 3")):
-            result = results.get(Cell(replace(LATENT_5, noise=noise), variant, scale))
+            cell = Cell(replace(LATENT_5, noise=noise), variant, scale)
+            result = results.get(cell)
             if result is None:
                 continue
-            lines.append(Curve(f"{variant.label}, σ = {noise:g}", _percent(result), COLOURS[number], dash))
+            lines.append(Curve(f"{variant.label}, σ = {noise:g}", results.curve(cell), COLOURS[number], dash))
             if variant is FOMO_5:
                 parts.append(grid(matrices(result, f"σ = {noise:g}"), 5, 20))
     return [*parts, curves(lines, "Accuracy", "federated update", "accuracy in %", (360, 220))] if lines else []
@@ -197,23 +198,17 @@ def _over_rounds(
 ) -> list[Picture]:
     lines: list[Curve] = []
     for number, (variant, value) in enumerate(zip(variants, values, strict=True)):
-        result = results.get(Cell(LATENT_5, variant, scale))
-        if result is not None:
-            lines.append(Curve(f"{symbol} = {value:g}", _percent(result), COLOURS[number]))
+        cell = Cell(LATENT_5, variant, scale)
+        if results.all_seeds(cell):
+            lines.append(Curve(f"{symbol} = {value:g}", results.curve(cell), COLOURS[number]))
     return [curves(lines, title, "federated update", "accuracy in %")] if lines else []
-
-
-def _percent(result: Result) -> list[tuple[float, float | None]]:
-    """Return accuracy over federated updates; in round 0 there was none, and after the last round there is one more."""
-    values = [None if value is None else 100 * value for value in result.curve()]
-    return [(float(number), value) for number, value in enumerate([*values[1:], result.mean()], 1)]
 
 
 def _bar(cell: Cell, results: Results) -> Bar:
     found: Accuracy | None = results.accuracy(cell)
     if found is None:
         return Bar(cell.variant.label, None)
-    return Bar(cell.variant.label, found.mean, pstdev(found.values))
+    return Bar(cell.variant.label, found.mean, found.spread)
 
 
 def _paper(table: str, variant: Variant, case: Case) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 
 from fedfomo.reproduce.catalogue import BEYOND, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
 from fedfomo.reproduce.cells import SHOWN, Case, Cell
@@ -56,8 +57,11 @@ def _best(means: Means) -> Variant:
 
 
 def _means(case: Case, scale: str, results: Results) -> dict[Variant, float]:
-    found = {variant: results.accuracy(Cell(case, variant, scale)) for variant in (FOMO_5, *OTHERS)}
-    return {variant: accuracy.mean for variant, accuracy in found.items() if accuracy is not None}
+    """Return the mean accuracies of all variants that are computed, over the seeds that all of them have."""
+    found = {variant: results.all_seeds(Cell(case, variant, scale)) for variant in (FOMO_5, *OTHERS)}
+    known = {variant: runs for variant, runs in found.items() if runs}
+    seeds = set[int].intersection(*map(set, known.values())) if known else set[int]()
+    return {variant: fmean(runs[seed].mean() for seed in seeds) for variant, runs in known.items() if seeds}
 
 
 def _papers(table: str, case: Case) -> dict[Variant, float]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
 from fedfomo.reproduce.cells import SHOWN, Cell, Target
-from fedfomo.reproduce.claims import CLAIMS, Claim, findings
+from fedfomo.reproduce.claims import CLAIMS, Claim, Finding, findings
 from fedfomo.reproduce.headline import headline
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results
 
 FAR = 5.0  # points of accuracy
+EVEN = 1.0  # leads below this say nothing
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
     f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far", "figures")
@@ -75,7 +76,7 @@ def far(results: Results) -> str:
                     continue
                 done += 1
                 if abs(ours.mean - theirs.mean) >= FAR:
-                    gap = f"{ours.mean - theirs.mean:+.1f}".replace("-", "−")
+                    gap = _signed(ours.mean - theirs.mean)
                     lines.append(
                         f"- {table.name}, {column.heading}, {row.label}: {ours} here, {theirs.text} there, {gap}"
                     )
@@ -103,12 +104,23 @@ def _verdict(claim: Claim, scale: str, results: Results) -> str:
     found = findings(claim, scale, results)
     if not found:
         return "not computed"
-    holds = sum(finding.lead > 0 for finding in found)
-    cases = ", ".join(
-        f"{finding.where} {finding.lead:+.1f}".replace("-", "−")
-        + (f" ({finding.seeds} seeds)" if finding.seeds > 1 else "")
-        for finding in found
-    )
+    leads = [finding.lead for finding in found]
+    counts = {
+        "yes": sum(lead >= EVEN for lead in leads),
+        "even": sum(abs(lead) < EVEN for lead in leads),
+        "no": sum(lead <= -EVEN for lead in leads),
+    }
+    verdict = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
     open_ones = len(claim.pairs) - len(found)
     missing = f"; {open_ones} not computed" if open_ones else ""
-    return f"in {holds} of {len(found)}: {cases}{missing}"
+    return f"{verdict} of {len(found)}: {', '.join(map(_lead, found))}{missing}"
+
+
+def _lead(finding: Finding) -> str:
+    theirs = "" if finding.pair.papers_lead is None else f" ({_signed(finding.pair.papers_lead)})"
+    seeds = f", {finding.seeds} seeds" if finding.seeds > 1 else ""
+    return f"{finding.pair.where} {_signed(finding.lead)}{theirs}{seeds}"
+
+
+def _signed(lead: float) -> str:
+    return f"{lead:+.1f}".replace("-", "−")

@@ -49,8 +49,8 @@ def page(table: Table, results: Results) -> str:
             parts += [table_in_markdown(table, scale, results), *_budgets(table, scale, results)]
             parts += ["Behind these numbers:", _details(table, scale, results)]
         else:
-            parts.append("Nothing of this has been computed yet. The paper's numbers:")
-            parts.append(table_in_markdown(table, scale, results))
+            parts.append("Nothing of this has been computed yet." + (" The paper's numbers:" if is_papers else ""))
+            parts += [table_in_markdown(table, scale, results)] if is_papers else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median, pstdev
+from statistics import fmean, median, stdev
 from typing import Any, Literal
 
 from fedfomo.errors import reading
@@ -61,9 +61,13 @@ class Accuracy:
         """The mean over seeds."""
         return fmean(self.values)
 
+    @property
+    def spread(self) -> float:
+        """The standard deviation over seeds, as far as a sample tells; 0 of a single one."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
     def __str__(self) -> str:
-        spread = f" ± {pstdev(self.values):.2f}" if len(self.values) > 1 else ""
-        return f"{self.mean:.2f}{spread}"
+        return f"{self.mean:.2f}" + (f" ± {self.spread:.2f}" if len(self.values) > 1 else "")
 
 
 class Results:
@@ -93,6 +97,17 @@ class Results:
         """Return a cell's mean accuracy in % over all seeds that are finished."""
         values = [result.mean(point) for result in self.all_seeds(cell).values()]
         return Accuracy(tuple(values)) if values else None
+
+    def curve(self, cell: Cell) -> list[tuple[float, float | None]]:
+        """Return a cell's mean accuracy in % after each federated update, over all seeds that are finished."""
+        runs = list(self.all_seeds(cell).values())
+        # In round 0 there was no update, and after the last round there was one more.
+        curves = [[*run.curve()[1:], run.mean() / 100] for run in runs]
+        points = zip(*curves, strict=True)
+        return [
+            (float(number), None if None in values else 100 * fmean(value for value in values if value is not None))
+            for number, values in enumerate(points, 1)
+        ]
 
     def forecast(self, cells: Iterable[Cell]) -> float:
         """Estimate the seconds that unfinished cells will take, from those that are finished."""

@@ -83,7 +83,7 @@ def compute(
 ) -> None:
     """Compute a cell, or what an interruption left of it, and keep its result; the run's folder is then deleted."""
     folder = work / cell.name
-    if not _can_go_on(folder, config):
+    if not can_go_on(folder, config):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         start_run(config, folder, prepared)
@@ -133,7 +133,7 @@ def round_to(value: float, digits: int = DIGITS) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _can_go_on(folder: Path, config: RunConfig) -> bool:
+def can_go_on(folder: Path, config: RunConfig) -> bool:
     """Tell whether a run was started there with just this configuration, code and kind of processor."""
     if not ((folder / "config.toml").exists() and (folder / "environment.json").exists()):
         return False
