@@ -47,7 +47,10 @@ def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
     names = {cell.name for cell in queued}
     assert len(names) == len(queued)
     for target in [*(TABLES[name].target for name in TABLES), *FIGURES.values()]:
-        assert {cell.name for cell in target.cells("lite")} <= names
+        for scale in ("lite", "paper"):
+            missing = [cell for cell in target.cells(scale) if cell.name not in names]
+            # A fifth of the data of one of 100 clients is too little; other figures are not queued in full.
+            assert all((cell.case.clients == 100) == (scale == "lite") for cell in missing)
     for name in TABLES:
         assert {cell.name for cell in TABLES[name].target.cells("paper")} <= names
 
