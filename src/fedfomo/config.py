@@ -36,7 +36,7 @@ class Setting:
     data: Path | None = None
     """Folder that holds the data set."""
     network: str = "auto"
-    """Architecture; auto takes an MLP for small images and the paper's CNN for larger ones."""
+    """mlp, small_cnn (the paper's), mcmahan_cnn or vgg11; auto takes mlp for small images and small_cnn for larger."""
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
     training: Sgd = field(default_factory=lambda: Sgd(**TRAINING["digits"]))
     privacy: Privacy = field(default_factory=Privacy)
