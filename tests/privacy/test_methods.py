@@ -18,6 +18,7 @@ TWO_ROUNDS = Plan(rounds=2)
 # One sends examples as they are, the other solves for them one by one.
 READ_RECORDS = ("fedavg-shared", "mocha-linear")
 PRIVATE = [name for name in ALGORITHMS if name not in READ_RECORDS]
+JUDGE_BY_TRAINING = ("ifca", "hypcluster", "fedala")
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -40,6 +41,13 @@ def test_a_method_that_reads_records_is_refused(name: str) -> None:
         simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm(name), TWO_ROUNDS)
     with pytest.raises(InputError, match="past the noise"):  # in worker processes too
         simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm(name), replace(TWO_ROUNDS, workers=2))
+
+
+@pytest.mark.parametrize("name", JUDGE_BY_TRAINING)
+def test_a_method_that_judges_by_training_records_wants_a_noisy_judge(name: str) -> None:
+    problem = replace(points_problem(), privacy=replace(PRIVACY, validation_noise=None))
+    with pytest.raises(InputError, match="judges models by training records"):
+        simulate(problem, make_algorithm(name), TWO_ROUNDS)
 
 
 def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:

@@ -140,7 +140,7 @@ def test_backdoors_are_measured_and_a_new_head_forgets_them(torture: Torture) ->
 
     most = numbers[-1]
     drop = max(of("fedfomo", n, "accuracy") - of("new head", n, "accuracy") for n in (0, *numbers))
-    left = max(of("new head", n, "taken in") for n in numbers)
+    left, left_near = (max(of("new head", n, what) for n in numbers) for what in ("taken in", "same data"))
     has_landed = of("fedavg-finetuned", most, "taken in") > 10 and of("fedfomo", most, "taken in") > 1
     is_quiet = all(of(method, 0, "taken in") < 1 for method in methods)
     told = "; ".join(
@@ -153,7 +153,8 @@ def test_backdoors_are_measured_and_a_new_head_forgets_them(torture: Torture) ->
         "11",
         "backdoors are measured, and new_head_epochs forgets them",
         f"{' or '.join(map(str, numbers))} of 15 clients teach a trigger patch (BadNets); {len(seeds)} seeds",
-        f"{told}; with a new head at most {left:.1f} %, for {drop:.1f} points of accuracy",
+        f"{told}; with a new head at most {left:.1f} % ({left_near:.1f} % at these clients), for {drop:.1f} points"
+        " of accuracy",
         holds=left <= 20 and drop <= 2 and has_landed and is_quiet,
         figures=figures,
     )

@@ -68,7 +68,7 @@ class Mapper:
     """Predict with a mixture of an own and a common model; validation sets their shares."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg, through two networks"
+    compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg; all through two networks"
 
     mix: Literal["probabilities", "outputs", "params"] = "probabilities"
     """What is mixed: class probabilities, the networks' outputs as they are (regression), or parameters."""

@@ -93,7 +93,7 @@ class PrivateMixture:
     """Mix the answers of a shared and a private model by a gate that each client learns."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "2 × FedAvg"
+    compute: ClassVar[str] = "2 × FedAvg (4 × if shared_learns_from=itself)"
 
     blends: Literal["probabilities", "outputs"] = "probabilities"
     """What the gate mixes: probabilities of classes, or outputs as they are, for regression."""

@@ -1,9 +1,9 @@
 """Sums of gradients to which no example contributes more than its due, through Opacus.
 
-Of Opacus' ways to find the gradients of single examples, two are used. Expanded weights take 1.6 times a plain step
-of the paper's CNN, hooks 2.0, ghost clipping 2.1, functorch 2.7; but expanded weights know only the common layers,
-so functorch is there for all others. Hooks and ghost clipping are out: they misread convolutions whose channels come
-last, and say nothing. So whatever is used is first compared with gradients that are computed one by one.
+Of Opacus' ways to find the gradients of single examples, two are used. Expanded weights are faster than hooks and ghost
+clipping (`make bench` compares them), but know only the common layers, so functorch is there for all others. Hooks and
+ghost clipping are out for another reason too: they misread convolutions whose channels come last, and say nothing. So
+whatever is used is first compared with gradients that are computed one by one.
 """
 
 from __future__ import annotations

@@ -8,5 +8,6 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-# Optional: `loss(outputs, labels)`, a mean or one value per example; `metric(outputs, labels)`, one per example;
-# INPUT_SHAPE = (3, 32, 32), with which convolutions can run in the faster memory order.
+# Optional: `loss(outputs, labels)`, a function of a batch that gives one value per example (without privacy, their mean
+# will do), and with it `metric(outputs, labels)`, one value per example, higher being better; without them it is
+# cross-entropy and accuracy. INPUT_SHAPE = (3, 32, 32): with it, convolutions can run in the faster memory order.
