@@ -37,7 +37,7 @@ from fedfomo.flower.settings import FederationConfig, FederationFolder
 from fedfomo.simulation.checkpoint import Checkpoint
 from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.relations import HasAffinity
-from fedfomo.simulation.tensors import write_atomically
+from fedfomo.writing import PRIVATE, write_atomically
 
 POLL = 0.5  # seconds between looks at who is on line
 
@@ -156,8 +156,7 @@ class _ServerRun:
             "sites": {name: slot for slot, name in names.items()},
             "affinity": state.affinity.dense().tolist() if isinstance(state, HasAffinity) else None,
         }
-        write_atomically(self._folder.result, to_json(result, indent=1).encode())
-        self._folder.result.chmod(0o600)
+        write_atomically(self._folder.result, to_json(result, indent=1).encode(), mode=PRIVATE)
 
     def _await_everybody(self) -> None:
         closes = time.monotonic() + self._config.patience

@@ -13,6 +13,7 @@ from fedfomo.config import read_toml
 from fedfomo.errors import reading, require
 from fedfomo.privacy.config import Privacy
 from fedfomo.training import Sgd
+from fedfomo.writing import write_atomically
 
 # How processes that Flower starts find out where they are.
 SERVER_VARIABLE = "FEDFOMO_SERVER"
@@ -135,9 +136,7 @@ class FederationFolder:
     def write_registry(self, identity: str, sites: list[Site]) -> None:
         """Write who belongs to the federation."""
         content = {"federation": identity, "sites": [asdict(site) for site in sites]}
-        unfinished = self._registry.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(content, indent=1))
-        unfinished.replace(self._registry)
+        write_atomically(self._registry, json.dumps(content, indent=1).encode())
 
 
 @dataclass(frozen=True)
