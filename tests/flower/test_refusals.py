@@ -14,6 +14,7 @@ import torch
 from flwr.app import Error
 
 from federations import same, simulated
+from fedfomo.config import write_toml
 from fedfomo.flower.delivery_log import fault_in
 from fedfomo.flower.parcels import Parcel
 from fedfomo.flower.provisioning import add_site
@@ -219,6 +220,24 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     )
     play(twin)
     assert affinity == json.loads(twin.result.read_bytes())["affinity"]
+
+
+def test_a_server_that_has_moved_goes_on(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        if number > 3:  # of the second round
+            raise _PowerCutError
+        return answer(order)
+
+    with pytest.raises(_PowerCutError):
+        play(folder, change)
+    moved = replace(folder.config(), address="127.0.0.1:8444", listen="127.0.0.1:9443", deadline=4.0, patience=0.02)
+    folder.settings.write_text(write_toml(moved))
+    grid = Loopback(folder)
+    serve(grid, folder)
+    assert len(grid.orders) == 3 + 3  # the second round, and the last update
+    assert same(models_of(folder), simulated(folder))
 
 
 def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> None:

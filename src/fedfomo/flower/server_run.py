@@ -225,6 +225,6 @@ class _ServerRun:
 def _digest(config: FederationConfig, identity: str, model: Any) -> str:
     """Hash whatever decides the result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
-    for name in ("address", "minimum", "deadline", "patience", "plaintext"):
+    for name in ("address", "listen", "minimum", "deadline", "patience", "plaintext"):
         del settings[name]
     return hashlib.sha256(repr((settings, identity, layout_digest(model))).encode()).hexdigest()
