@@ -1,6 +1,7 @@
 """Whole rounds of FedFomo, played by hand on models that are one number."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -200,6 +201,12 @@ def test_cohorts_differ_between_rounds_and_never_repeat_a_client() -> None:
 )
 def test_a_cohort_is_the_share_rounded_down_and_never_empty(num_clients: int, participation: float, size: int) -> None:
     assert len(draw_cohort(num_clients, participation, 0, 0)) == size
+
+
+def test_a_cohort_that_has_to_be_larger_keeps_whoever_was_drawn() -> None:
+    cohorts = [draw_cohort(10, 0.2, seed=0, round=0, least=least) for least in range(1, 13)]
+    assert [len(cohort) for cohort in cohorts] == [2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
+    assert all(set(smaller) <= set(larger) for smaller, larger in pairwise(cohorts))
 
 
 @pytest.mark.parametrize(
