@@ -89,6 +89,7 @@ def test_curves_hold_what_the_log_holds(facts: Facts, comparison: Path) -> None:
     # Its own trained model and five others: that is all a client judges beside its reference.
     assert {len(losses) for losses in lines[3]["judged"].values()} == {1 + 1 + 5}
     assert [played.round for played in facts.rounds] == [1, 2, 3, 4]
+    assert [played.epsilon for played in facts.rounds] == pytest.approx([0.3, 0.25, 0.2, 0.15])
     assert facts.rounds[0].new_pairs == 0  # nobody has uploaded yet
     assert facts.rounds[-1].pairs_met == 1.0
     assert all(played.training_seconds is not None for played in facts.rounds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from fedfomo.algorithms.fedfomo_selection import epsilon_in
 from fedfomo.report import intervals
 from fedfomo.report.facts import ClientFacts, Curves, Facts, Health, Judgement, MethodFacts, RoundFacts, Rows
 from fedfomo.report.intervals import Estimate
@@ -206,7 +207,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
 def _epsilon(source: Source, round: int) -> float | None:
     if "epsilon" not in source.options or "epsilon_decay" not in source.options:
         return None
-    return max(0.0, float(source.options["epsilon"]) - float(source.options["epsilon_decay"]) * round)
+    return epsilon_in(round, source.options["epsilon"], source.options["epsilon_decay"])
 
 
 def _thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
