@@ -27,7 +27,7 @@ from fedfomo.report.examination import (
     write_examination,
 )
 from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
-from fedfomo.report.source import Ended, Source
+from fedfomo.report.source import Ended, Source, judged_first
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
@@ -69,11 +69,13 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
     _check_beside(folder, beside)
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
+    algorithm: Any = make_algorithm(config.method, options_of(config.options))
     targets: list[int] = environment["targets"]
     return Source(
         title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
         method=config.method,
-        options=_all_options(config),
+        options=asdict(algorithm),
+        judged_first=judged_first(algorithm),
         seed=config.seed,
         rounds_planned=config.setting.rounds,
         # How many of which label a client holds is not for a page about a private run.
@@ -215,11 +217,6 @@ def _gains(folder: Path, records: Sequence[RunRecord]) -> list[float]:
             gaps = (value - alone[client] for client, value in record.accuracies().items())
             gains += [gap for gap in gaps if math.isfinite(gap)]
     return gains
-
-
-def _all_options(config: RunConfig) -> dict[str, Any]:
-    algorithm: Any = make_algorithm(config.method, options_of(config.options))
-    return asdict(algorithm)
 
 
 def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) -> Reproduce:

@@ -86,6 +86,7 @@ def test_curves_hold_what_the_log_holds(facts: Facts, comparison: Path) -> None:
     lines = [json.loads(line) for line in (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_text().splitlines()]
     assert facts.curves.test_updated[2][3] == lines[2]["after_update"]["3"]["accuracy"]
     assert facts.curves.validation_reference[3][1] == lines[3]["judged"]["1"][0]
+    assert facts.curves.validation_own[3][1] == lines[3]["judged"]["1"][1]
     # Its own trained model and five others: that is all a client judges beside its reference.
     assert {len(losses) for losses in lines[3]["judged"].values()} == {1 + 1 + 5}
     assert [played.round for played in facts.rounds] == [1, 2, 3, 4]
@@ -93,6 +94,17 @@ def test_curves_hold_what_the_log_holds(facts: Facts, comparison: Path) -> None:
     assert facts.rounds[0].new_pairs == 0  # nobody has uploaded yet
     assert facts.rounds[-1].pairs_met == 1.0
     assert all(played.training_seconds is not None for played in facts.rounds)
+
+
+def test_losses_have_curves_where_the_method_says_whose_they_are(tmp_path: Path) -> None:
+    run = tmp_path / "averages"
+    call("run", "--method", "fedfomo-averages", "--out", str(run), *SMALL, "--rounds", "2")
+    last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert "findings.ids" in last["uploads"]["0"]
+    assert len(last["judged"]["0"]) == 1 + 6  # an average, and the same without each of its members in turn
+    curves = compile_facts(gather(run)).curves
+    assert (curves.validation_reference, curves.validation_own) == ([], [])
+    assert len(curves.test_updated) == 2
 
 
 def test_the_log_is_the_same_every_time_and_times_are_elsewhere(comparison: Path, tmp_path: Path) -> None:
@@ -160,6 +172,7 @@ def source_of(ours: list[float], theirs: list[float]) -> Source:
         title="a test",
         method="fedfomo",
         options={},
+        judged_first=(),
         seed=0,
         rounds_planned=1,
         clients=[ClientFacts("</script><b>leeds", 4, 4, len(ours))],
@@ -241,6 +254,7 @@ def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Pa
     assert found.privacy.validation is None  # judged without noise: no guarantee
     assert found.clients[0].train_labels is None
     assert '"judged": {}' in (run / "rounds.jsonl").read_text()  # exact losses stay with the client
+    assert found.curves.validation_reference == []
     assert "--privacy.noise 1.0" in found.reproduce.command
 
 

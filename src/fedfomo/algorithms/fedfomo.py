@@ -145,6 +145,7 @@ class FedFomo:
 
     sends: ClassVar[str] = "M models down, 1 up"
     compute: ClassVar[str] = "as FedAvg, and judges M + 2 models"
+    judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")  # of the models in `personalise`, for reports
 
     num_downloads: int = 5  # M
     """Models of other clients sent to each client a round; its own is always a candidate and not counted."""

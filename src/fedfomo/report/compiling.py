@@ -239,14 +239,16 @@ def _curves(source: Source) -> Curves:
     def rows(part: str, pick: str | int) -> Rows:
         return [row(line.get(part, {}), pick) for line in lines]
 
-    knows = any("findings.ids" in upload for line in source.lines for upload in line["uploads"].values())
+    def losses(model: str) -> Rows:
+        is_told = model in source.judged_first and any(line.get("judged") for line in lines)
+        return rows("judged", source.judged_first.index(model)) if is_told else []
+
     return Curves(
         rounds=[line["round"] + 1 for line in lines],
         test_updated=rows("after_update", "accuracy"),
         test_trained=rows("after_training", "accuracy"),
-        # FedFomo asks for the losses of its reference, its own trained model, and then those it was sent.
-        validation_reference=rows("judged", 0) if knows else [],
-        validation_own=rows("judged", 1) if knows else [],
+        validation_reference=losses("reference"),
+        validation_own=losses("own"),
     )
 
 
