@@ -218,6 +218,9 @@ def test_a_cohort_that_has_to_be_larger_keeps_whoever_was_drawn() -> None:
         (Findings(ids(0, 2), numbers(1, -1e308), numbers(0, 1)), "'findings.increments' has a weight beyond 1e+100"),
         (Findings(ids(0, 2), numbers(1, 1), numbers(0, 1.5)), "'findings.shares' has a share that is not from 0 to 1"),
         (Findings(ids(0, 2), numbers(1, 1), numbers(-0.5, 1)), "'findings.shares' has a share that is not from 0 to 1"),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.0), None),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.5), "'findings.share_of_averages' is not from 0 to 1"),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), -0.5), "'findings.share_of_averages' is not from 0 to 1"),
     ],
 )
 def test_findings_that_nobody_can_have_are_refused(findings: Findings, fault: str | None) -> None:

@@ -63,6 +63,26 @@ def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
         assert any(f"{source.clients[3].name} ({len(odd)})" in note for note in notes) is is_named
 
 
+def test_who_moved_to_averages_alone_did_not_keep_its_own_model(comparison: Path) -> None:
+    source = gather(find_run(comparison))
+    judged = {"findings.ids": [0, 1], "findings.increments": [-1.0, -2.0], "findings.shares": [0.0, 0.0]}
+    uploads = [judged, *({**judged, "findings.share_of_averages": share} for share in (0.0, 1.0))]
+    for upload, fell_back in zip(uploads, (3, 3, 0), strict=True):
+        lines = [{**line, "uploads": {"0": upload}} for line in source.lines]
+        assert compile_facts(replace(source, lines=lines)).health.fell_back[0] == fell_back  # round 0 does not count
+
+
+def test_the_log_says_how_much_of_averages_was_mixed_in(tmp_path: Path) -> None:
+    call("run", "--options", "num_averages=2", "--out", str(tmp_path / "run"), *SMALL, "--rounds", "3")
+    last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
+    of_averages = [upload["findings.share_of_averages"] for upload in last["uploads"].values()]
+    of_clients = [sum(upload["findings.shares"]) for upload in last["uploads"].values()]
+    assert len(of_averages) == 6
+    assert any(of_averages)
+    for one, other in zip(of_averages, of_clients, strict=True):
+        assert one + other in (0.0, pytest.approx(1.0))
+
+
 def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
     assert facts.affinity is not None
     total = [[float(r == g) for g in range(6)] for r in range(6)]

@@ -174,7 +174,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
             found = upload["findings.ids"], upload["findings.increments"], upload["findings.shares"]
             judgements.append(Judgement(int(client), *found))
             tally.met.update((int(client), giver) for giver in found[0] if giver != int(client))
-            if line["round"] > 0 and not any(found[2]):
+            if line["round"] > 0 and not any(found[2]) and not upload.get("findings.share_of_averages"):
                 tally.fell_back[int(client)] += 1
     for client in line["cohort"]:
         tally.took_part[client] += 1
