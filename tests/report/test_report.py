@@ -23,7 +23,7 @@ from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
 from fedfomo.report.sentences import site_sentence
 from fedfomo.report.source import Ended, Source
-from fedfomo.run_facts import arenas_of, find_run, gather, prepare_run
+from fedfomo.run_facts import find_run, gather, prepare_run
 
 
 @pytest.fixture(scope="module")
@@ -276,18 +276,6 @@ def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Pa
     assert '"judged": {}' in (run / "rounds.jsonl").read_text()  # exact losses stay with the client
     assert found.curves.validation_reference == []
     assert "--privacy.noise 1.0" in found.reproduce.command
-
-
-def test_methods_are_set_against_each_other_client_by_client(comparison: Path, tmp_path: Path) -> None:
-    [arena] = arenas_of([comparison])
-    assert arena.title == "digits: latent, 6 clients, distributions 2, 4 rounds"
-    [duel] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedfomo", "fedavg")]
-    [back] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedavg", "fedfomo")]
-    assert len(duel.gaps) == 12  # six clients of two seeds
-    assert duel.gaps == [-gap for gap in back.gaps]
-    assert (duel.better, duel.equal, duel.worse) == (back.worse, back.equal, back.better)
-    call("report", "compare", str(comparison), "--out", str(tmp_path / "page.html"))
-    assert (tmp_path / "page.html").stat().st_size < 6_000_000
 
 
 def test_what_a_client_gives_others_take(facts: Facts) -> None:
