@@ -61,7 +61,7 @@ class FederationConfig:
         for name, least in (("rounds", 1), ("minimum", 1), ("capacity", 0)):
             require(getattr(self, name) >= least, f"{name} must be at least {least}, not {getattr(self, name)}")
         enough = self.capacity == 0 or self.minimum <= self.capacity
-        require(enough, f"minimum is {self.minimum}, and there is room for {self.capacity} sites: lower it")
+        require(enough, f"minimum ({self.minimum}) is more than capacity ({self.capacity}): lower it")
         require(0 < self.participation <= 1, f"participation must be above 0, at most 1, not {self.participation}")
         require(self.deadline > 0, f"deadline must be above 0, not {self.deadline}")
         require(self.bits in (8, 16, 32), f"bits must be 8, 16 or 32, not {self.bits}")
