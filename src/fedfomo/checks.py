@@ -18,7 +18,7 @@ from fedfomo.model import Loss, Metric, Model
 from fedfomo.objectives import objective_of
 from fedfomo.report.compiling import TINY_VALIDATION
 from fedfomo.report.examination import label_counts
-from fedfomo.sites import Site, client_data
+from fedfomo.sites import VALIDATION_FRACTION, Site, client_data
 
 FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
 SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
@@ -51,7 +51,7 @@ def check_sites(
     make_model: Callable[[], nn.Module] | None = None,
     loss: Loss | str = "classification",
     metric: Metric | None = None,
-    validation_fraction: float = 0.5,
+    validation_fraction: float = VALIDATION_FRACTION,
 ) -> Checked:
     """Look at sites, and at the model if there is one, without training anything."""
     data = {name: client_data(name, site, validation_fraction, seed=0) for name, site in sites.items()}

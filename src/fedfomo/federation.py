@@ -233,10 +233,10 @@ def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapp
     )
 
 
-def draw_cohort(num_clients: int, participation: float, seed: int, round: int) -> list[ClientId]:
-    """Draw a round's clients afresh, without replacement."""
+def draw_cohort(num_clients: int, participation: float, seed: int, round: int, least: int = 1) -> list[ClientId]:
+    """Draw a round's clients afresh, without replacement; more of them, if at least so many are wanted."""
     order = torch.randperm(num_clients, generator=stream(seed, "cohort", round))
-    return sorted(order[: cohort_size(num_clients, participation)].tolist())
+    return sorted(order[: max(least, cohort_size(num_clients, participation))].tolist())
 
 
 def cohort_size(num_clients: int, participation: float) -> int:

@@ -13,11 +13,9 @@ from typing import Any
 from fedfomo.algorithms import make_algorithm
 from fedfomo.archives import read_tensors
 from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
-from fedfomo.data.config import ScenarioConfig
 from fedfomo.errors import InputError, reading, require
 from fedfomo.experiment import RunRecord, read_config, read_record
 from fedfomo.preparation import Prepared, prepare
-from fedfomo.report.comparing import Arena, compare_methods
 from fedfomo.report.examination import (
     Examination,
     examine,
@@ -27,7 +25,7 @@ from fedfomo.report.examination import (
     write_examination,
 )
 from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
-from fedfomo.report.source import Ended, Source
+from fedfomo.report.source import Ended, Source, judged_first
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
@@ -69,11 +67,13 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
     _check_beside(folder, beside)
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
+    algorithm: Any = make_algorithm(config.method, options_of(config.options))
     targets: list[int] = environment["targets"]
     return Source(
         title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
         method=config.method,
-        options=_all_options(config),
+        options=asdict(algorithm),
+        judged_first=judged_first(algorithm),
         seed=config.seed,
         rounds_planned=config.setting.rounds,
         # How many of which label a client holds is not for a page about a private run.
@@ -89,30 +89,6 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
         advice=_advice(config, ended),
         privacy=_privacy(folder, config),
     )
-
-
-def arenas_of(folders: Sequence[Path]) -> list[Arena]:
-    """Sort finished runs by what they were played on, and set their methods against each other."""
-    scores: dict[str, dict[str, dict[tuple[int, int], float]]] = {}
-    for folder in _runs_in(folders):
-        config, record = read_config(folder), read_record(folder)
-        setting = config.setting
-        scenario = replace(setting.scenario, scenario=ScenarioConfig.scenario, clients=ScenarioConfig.clients)
-        further = "".join(f", {flag.removeprefix('--')}" for flag in flags_of(scenario))
-        title = f"{setting.dataset}: {setting.scenario.scenario}, {setting.scenario.clients} clients{further}"
-        values = scores.setdefault(f"{title}, {setting.rounds} rounds", {}).setdefault(config.method, {})
-        values |= {(config.seed, client): accuracy for client, accuracy in record.accuracies().items()}
-    return [compare_methods(title, methods) for title, methods in scores.items()]
-
-
-def _runs_in(folders: Sequence[Path]) -> list[Path]:
-    runs: list[Path] = []
-    for folder in folders:
-        first = find_run(folder)
-        runs += [folder] if first == folder else sorted(path.parent for path in folder.glob("*-seed-*/config.toml"))
-    finished = [run for run in runs if (run / "result.json").exists()]
-    require(bool(finished), "none of these runs is finished")
-    return finished
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -215,11 +191,6 @@ def _gains(folder: Path, records: Sequence[RunRecord]) -> list[float]:
             gaps = (value - alone[client] for client, value in record.accuracies().items())
             gains += [gap for gap in gaps if math.isfinite(gap)]
     return gains
-
-
-def _all_options(config: RunConfig) -> dict[str, Any]:
-    algorithm: Any = make_algorithm(config.method, options_of(config.options))
-    return asdict(algorithm)
 
 
 def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) -> Reproduce:

@@ -16,7 +16,7 @@ from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm
 from fedfomo.report.examination import examine, label_counts
 from fedfomo.report.facts import ClientFacts, Reproduce
-from fedfomo.report.source import Ended, Source
+from fedfomo.report.source import Ended, Source, judged_first
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.run import RunResult
@@ -54,6 +54,7 @@ def site_source(
         title=f"{len(names)} sites: {', '.join(names[:6])}{' and others' if len(names) > 6 else ''}",
         method=method,
         options=asdict(options),
+        judged_first=judged_first(algorithm),
         seed=problem.seed,
         rounds_planned=call["rounds"],
         clients=_clients(names, problem.clients),

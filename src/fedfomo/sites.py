@@ -40,6 +40,8 @@ Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
 Site = tuple[Data, Data] | tuple[Data, Data, Data]
 """(train, target), of which the target is divided into validation and test; or (train, validation, test)."""
 
+VALIDATION_FRACTION = 0.5  # of a target, unless a caller says otherwise
+
 
 @dataclass(frozen=True)
 class Federated:
@@ -110,7 +112,7 @@ def federate(
     trainer: LocalTrainer | None = None,
     loss: Loss | str = "classification",
     metric: Metric | None = None,
-    validation_fraction: float = 0.5,
+    validation_fraction: float = VALIDATION_FRACTION,
     seed: int = 0,
     privacy: Privacy | None = None,
     workers: int | None = None,

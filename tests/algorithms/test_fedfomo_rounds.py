@@ -1,6 +1,7 @@
 """Whole rounds of FedFomo, played by hand on models that are one number."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -202,6 +203,12 @@ def test_a_cohort_is_the_share_rounded_down_and_never_empty(num_clients: int, pa
     assert len(draw_cohort(num_clients, participation, 0, 0)) == size
 
 
+def test_a_cohort_that_has_to_be_larger_keeps_whoever_was_drawn() -> None:
+    cohorts = [draw_cohort(10, 0.2, seed=0, round=0, least=least) for least in range(1, 13)]
+    assert [len(cohort) for cohort in cohorts] == [2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
+    assert all(set(smaller) <= set(larger) for smaller, larger in pairwise(cohorts))
+
+
 @pytest.mark.parametrize(
     ("findings", "fault"),
     [
@@ -211,6 +218,9 @@ def test_a_cohort_is_the_share_rounded_down_and_never_empty(num_clients: int, pa
         (Findings(ids(0, 2), numbers(1, -1e308), numbers(0, 1)), "'findings.increments' has a weight beyond 1e+100"),
         (Findings(ids(0, 2), numbers(1, 1), numbers(0, 1.5)), "'findings.shares' has a share that is not from 0 to 1"),
         (Findings(ids(0, 2), numbers(1, 1), numbers(-0.5, 1)), "'findings.shares' has a share that is not from 0 to 1"),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.0), None),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.5), "'findings.share_of_averages' is not from 0 to 1"),
+        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), -0.5), "'findings.share_of_averages' is not from 0 to 1"),
     ],
 )
 def test_findings_that_nobody_can_have_are_refused(findings: Findings, fault: str | None) -> None:

@@ -176,8 +176,20 @@ def test_averages_are_candidates_without_a_place_in_the_affinity() -> None:
     assert raw.model.tolist() == pytest.approx([0.6 * 2 + 0.4 * 4])
     assert raw.memory.findings.ids.tolist() == [0, 1]
     assert raw.memory.findings.increments.tolist() == [0.0, 6.0]
+    assert raw.memory.findings.shares.tolist() == pytest.approx([0.0, 0.6])
+    assert raw.memory.findings.share_of_averages == pytest.approx(0.4)
     normalised = FedFomo(affinity_update="normalised").personalise(scalar_client(target=4.0), download, memory)
     assert normalised.memory.findings.increments.tolist() == pytest.approx([0.0, 6 / 10])  # the sum counts averages
+
+
+def test_whoever_moves_to_an_average_alone_says_so() -> None:
+    client, memory = scalar_client(target=4.0), Memory(point(0), point(0), Findings.none())
+    # Losses 16 at 0, 36 at −2, 0 at 4: the average alone is better than the reference.
+    for averages, share, moved_to in (((point(4),), 1.0, 4.0), ((point(-1),), 0.0, 0.0), ((), None, 0.0)):
+        personal = FedFomo().personalise(client, Download(ids(1), (point(-2),), averages), memory)
+        assert personal.model.tolist() == [moved_to]
+        assert personal.memory.findings.shares.tolist() == [0.0, 0.0]
+        assert personal.memory.findings.share_of_averages == share
 
 
 @pytest.mark.parametrize(

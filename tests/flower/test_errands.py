@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,9 @@ receive(Path(sys.argv[1]), carry_out)
 @pytest.fixture
 def worker() -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     with tempfile.TemporaryDirectory() as place:
-        socket = Path(place) / "worker"
-        process = subprocess.Popen([sys.executable, "-c", WORKER, str(socket)], env=dict(os.environ))
-        yield socket, process
+        door = Path(place) / "worker"
+        process = subprocess.Popen([sys.executable, "-c", WORKER, str(door)], env=dict(os.environ))
+        yield door, process
         process.kill()
         process.wait()
 
@@ -40,6 +41,15 @@ def test_orders_are_carried_out_one_after_the_other(worker: tuple[Path, subproce
     large = os.urandom(5_000_000)
     assert send(worker[0], b"abc") == b"cba"
     assert send(worker[0], large) == large[::-1]
+
+
+def test_whoever_is_gone_in_the_midst_of_an_order_is_forgotten(worker: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    assert send(worker[0], b"abc") == b"cba"
+    for heard in (b"", b"\0", (100).to_bytes(4, "big") + b"abc"):
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(worker[0]))
+            caller.sendall(heard)
+    assert send(worker[0], b"abc") == b"cba"
 
 
 def test_a_worker_that_dies_over_an_order_is_reported(

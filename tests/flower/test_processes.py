@@ -18,6 +18,15 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
 time.sleep(300)
 """
 
+SUPERVISOR = """
+import os, sys, time
+from fedfomo.flower.processes import Group
+
+with open(os.devnull, "wb") as log:
+    print(Group([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ), log).pid, flush=True)
+time.sleep(300)
+"""
+
 SECOND = """
 from pathlib import Path
 from fedfomo.flower.processes import alone
@@ -37,6 +46,16 @@ def test_a_group_ends_with_all_that_it_started(tmp_path: Path) -> None:
     assert is_alive(child)
     group.end()
     assert wait_until(lambda: not is_alive(child), 30)
+
+
+def test_a_group_ends_with_its_supervisor() -> None:
+    supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE)
+    assert supervisor.stdout is not None
+    head = int(supervisor.stdout.readline())
+    assert is_alive(head)
+    supervisor.kill()
+    supervisor.communicate()
+    assert wait_until(lambda: not is_alive(head), 30)
 
 
 def test_there_is_one_supervisor_and_it_ends_what_another_left_behind(tmp_path: Path) -> None:

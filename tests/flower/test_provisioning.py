@@ -61,7 +61,7 @@ def test_sites_are_added_while_there_is_room_each_in_a_slot_of_its_own(tmp_path:
     with pytest.raises(InputError, match="use a-z"):
         add_site(folder, "../lyon")
     with pytest.raises(InputError, match="exists"):
-        provision(folder, ["leeds"], FederationConfig(capacity=1))
+        provision(folder, ["leeds"], FederationConfig(capacity=3))
 
 
 def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> None:
@@ -88,6 +88,7 @@ def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> N
     [
         ({"bits": 4}, "bits must be 8, 16 or 32"),
         ({"minimum": 0}, "minimum must be at least 1"),
+        ({"minimum": 4, "capacity": 3}, r"minimum \(4\) is more than capacity \(3\)"),
         ({"deadline": 0}, "deadline must be above 0"),
         ({"address": "nowhere"}, "address must be host:port"),
         ({"plaintext": True, "address": "10.0.0.1:80"}, "plaintext is for this machine alone"),

@@ -14,6 +14,7 @@ import torch
 from flwr.app import Error
 
 from federations import same, simulated
+from fedfomo.config import write_toml
 from fedfomo.flower.delivery_log import fault_in
 from fedfomo.flower.parcels import Parcel
 from fedfomo.flower.provisioning import add_site
@@ -180,6 +181,46 @@ def test_a_round_that_too_few_answer_is_played_again(tmp_path: Path) -> None:
     assert played.count("turin") == 3 + 1 + 1  # the first round thrice, the second, the last update
 
 
+def test_no_fewer_sites_are_asked_than_have_to_answer(tmp_path: Path) -> None:
+    names = ("leeds", "turin", "lyon", "porto", "gent")
+    folder = make_federation(tmp_path, names, participation=0.3, minimum=2)  # ⌊0.3 · 5⌋ is 1
+    play(folder)
+    assert [len(played["cohort"]) for played in _rounds(folder)] == [2, 2]
+    assert all(played["answered"] == played["cohort"] for played in _rounds(folder))
+
+
+def test_others_are_asked_in_place_of_a_site_that_keeps_failing(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, ("leeds", "turin", "lyon", "porto"), participation=0.5, minimum=2)
+    asked: list[str] = []
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        asked.append(site)
+        return DEAD if site == asked[0] else answer(order)
+
+    play(folder, change)
+    first = _rounds(folder)[0]
+    assert len(first["cohort"]) == 3  # two were drawn, and then one more
+    assert list(first["faults"]) == [str(_slot(folder, asked[0]))]
+    assert sorted([*first["answered"], _slot(folder, asked[0])]) == first["cohort"]
+
+
+def test_sites_that_keep_failing_are_left_in_peace_for_longer_and_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_federation(tmp_path, rounds=1, minimum=3)
+    asked: list[str] = []
+    paused: list[float] = []
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        asked.append(site)
+        return DEAD if site == "lyon" and asked.count("lyon") <= 8 else answer(order)
+
+    monkeypatch.setattr("time.sleep", paused.append)
+    play(folder, change)
+    assert [pause for pause in paused if pause > 0] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert asked.count("lyon") == 8 + 1 + 1  # eight times in vain, the round, and the last update
+
+
 class _PowerCutError(BaseException):
     """Stands for SIGKILL: no handler runs."""
 
@@ -219,6 +260,24 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     )
     play(twin)
     assert affinity == json.loads(twin.result.read_bytes())["affinity"]
+
+
+def test_a_server_that_has_moved_goes_on(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        if number > 3:  # of the second round
+            raise _PowerCutError
+        return answer(order)
+
+    with pytest.raises(_PowerCutError):
+        play(folder, change)
+    moved = replace(folder.config(), address="127.0.0.1:8444", listen="127.0.0.1:9443", deadline=4.0, patience=0.02)
+    folder.settings.write_text(write_toml(moved))
+    grid = Loopback(folder)
+    serve(grid, folder)
+    assert len(grid.orders) == 3 + 3  # the second round, and the last update
+    assert same(models_of(folder), simulated(folder))
 
 
 def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> None:

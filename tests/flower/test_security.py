@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 def _other(place: Path) -> SiteFolder:
     """Make another federation, whose keys and authority are unknown here, and return one of its sites."""
     folder = FederationFolder(place / "other")
-    provision(folder, ["leeds"], FederationConfig(capacity=1))
+    provision(folder, ["leeds"], FederationConfig(capacity=2))
     return SiteFolder(folder.sites / "leeds")
 
 

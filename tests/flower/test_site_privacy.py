@@ -113,10 +113,10 @@ def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch
     folder = make_federation(tmp_path, rounds=1, method="fedavg")
     site = _protect(folder)
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedfomo.flower.site_privacy.write_secret", full)
+    monkeypatch.setattr("fedfomo.flower.site_privacy.write_atomically", full)
     play(folder)
     assert not list(site.memory.glob("answer-*"))
     assert not site.models.exists()

@@ -221,6 +221,7 @@ def large_source() -> Source:
         title="made up",
         method="fedfomo",
         options={"epsilon": 0.3, "epsilon_decay": 0.05},
+        judged_first=("reference", "own"),
         seed=0,
         rounds_planned=rounds,
         clients=[ClientFacts(f"client {c}", 60, 20, 30, c % 5, c % 5, [6] * 10, [3] * 10) for c in range(clients)],

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfomo.report.intervals import Estimate, of_difference, of_mean, of_share, of_unpaired_difference, student
+from fedfomo.report.intervals import (
+    Estimate,
+    of_difference,
+    of_mean,
+    of_mean_gap,
+    of_share,
+    of_unpaired_difference,
+    student,
+)
 
 
 def test_wilson_of_eight_in_ten() -> None:
@@ -49,9 +57,18 @@ def test_any_other_metric_has_students_interval() -> None:
     assert found.margin == pytest.approx(student(2) * math.sqrt(1 / 3) / math.sqrt(3))
 
 
-@pytest.mark.parametrize(("freedom", "published"), [(3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
+PUBLISHED = [*enumerate((12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201), 1)]
+
+
+@pytest.mark.parametrize(("freedom", "published"), [*PUBLISHED, (30, 2.042), (1000, 1.962)])
 def test_students_t_is_that_of_the_tables(freedom: int, published: float) -> None:
-    assert student(freedom) == pytest.approx(published, abs=0.03)
+    assert student(freedom) == pytest.approx(published, abs=0.001)
+
+
+def test_two_seeds_say_little() -> None:
+    # Gaps 1 and 3: their mean is 2, its standard error √2 / √2 = 1, and tan(0.475 π) = 12.7062 the point of one degree.
+    found = of_mean_gap([1.0, 3.0])
+    assert (found.value, found.margin) == pytest.approx((2.0, math.tan(0.475 * math.pi)), abs=1e-3)
 
 
 def test_nothing_is_known_without_examples() -> None:

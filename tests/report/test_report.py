@@ -23,7 +23,7 @@ from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
 from fedfomo.report.sentences import site_sentence
 from fedfomo.report.source import Ended, Source
-from fedfomo.run_facts import arenas_of, find_run, gather, prepare_run
+from fedfomo.run_facts import find_run, gather, prepare_run
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,26 @@ def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
         assert any(f"{source.clients[3].name} ({len(odd)})" in note for note in notes) is is_named
 
 
+def test_who_moved_to_averages_alone_did_not_keep_its_own_model(comparison: Path) -> None:
+    source = gather(find_run(comparison))
+    judged = {"findings.ids": [0, 1], "findings.increments": [-1.0, -2.0], "findings.shares": [0.0, 0.0]}
+    uploads = [judged, *({**judged, "findings.share_of_averages": share} for share in (0.0, 1.0))]
+    for upload, fell_back in zip(uploads, (3, 3, 0), strict=True):
+        lines = [{**line, "uploads": {"0": upload}} for line in source.lines]
+        assert compile_facts(replace(source, lines=lines)).health.fell_back[0] == fell_back  # round 0 does not count
+
+
+def test_the_log_says_how_much_of_averages_was_mixed_in(tmp_path: Path) -> None:
+    call("run", "--options", "num_averages=2", "--out", str(tmp_path / "run"), *SMALL, "--rounds", "3")
+    last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
+    of_averages = [upload["findings.share_of_averages"] for upload in last["uploads"].values()]
+    of_clients = [sum(upload["findings.shares"]) for upload in last["uploads"].values()]
+    assert len(of_averages) == 6
+    assert any(of_averages)
+    for one, other in zip(of_averages, of_clients, strict=True):
+        assert one + other in (0.0, pytest.approx(1.0))
+
+
 def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
     assert facts.affinity is not None
     total = [[float(r == g) for g in range(6)] for r in range(6)]
@@ -86,12 +106,25 @@ def test_curves_hold_what_the_log_holds(facts: Facts, comparison: Path) -> None:
     lines = [json.loads(line) for line in (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_text().splitlines()]
     assert facts.curves.test_updated[2][3] == lines[2]["after_update"]["3"]["accuracy"]
     assert facts.curves.validation_reference[3][1] == lines[3]["judged"]["1"][0]
+    assert facts.curves.validation_own[3][1] == lines[3]["judged"]["1"][1]
     # Its own trained model and five others: that is all a client judges beside its reference.
     assert {len(losses) for losses in lines[3]["judged"].values()} == {1 + 1 + 5}
     assert [played.round for played in facts.rounds] == [1, 2, 3, 4]
+    assert [played.epsilon for played in facts.rounds] == pytest.approx([0.3, 0.25, 0.2, 0.15])
     assert facts.rounds[0].new_pairs == 0  # nobody has uploaded yet
     assert facts.rounds[-1].pairs_met == 1.0
     assert all(played.training_seconds is not None for played in facts.rounds)
+
+
+def test_losses_have_curves_where_the_method_says_whose_they_are(tmp_path: Path) -> None:
+    run = tmp_path / "averages"
+    call("run", "--method", "fedfomo-averages", "--out", str(run), *SMALL, "--rounds", "2")
+    last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert "findings.ids" in last["uploads"]["0"]
+    assert len(last["judged"]["0"]) == 1 + 6  # an average, and the same without each of its members in turn
+    curves = compile_facts(gather(run)).curves
+    assert (curves.validation_reference, curves.validation_own) == ([], [])
+    assert len(curves.test_updated) == 2
 
 
 def test_the_log_is_the_same_every_time_and_times_are_elsewhere(comparison: Path, tmp_path: Path) -> None:
@@ -159,6 +192,7 @@ def source_of(ours: list[float], theirs: list[float]) -> Source:
         title="a test",
         method="fedfomo",
         options={},
+        judged_first=(),
         seed=0,
         rounds_planned=1,
         clients=[ClientFacts("</script><b>leeds", 4, 4, len(ours))],
@@ -240,19 +274,8 @@ def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Pa
     assert found.privacy.validation is None  # judged without noise: no guarantee
     assert found.clients[0].train_labels is None
     assert '"judged": {}' in (run / "rounds.jsonl").read_text()  # exact losses stay with the client
+    assert found.curves.validation_reference == []
     assert "--privacy.noise 1.0" in found.reproduce.command
-
-
-def test_methods_are_set_against_each_other_client_by_client(comparison: Path, tmp_path: Path) -> None:
-    [arena] = arenas_of([comparison])
-    assert arena.title == "digits: latent, 6 clients, distributions 2, 4 rounds"
-    [duel] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedfomo", "fedavg")]
-    [back] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedavg", "fedfomo")]
-    assert len(duel.gaps) == 12  # six clients of two seeds
-    assert duel.gaps == [-gap for gap in back.gaps]
-    assert (duel.better, duel.equal, duel.worse) == (back.worse, back.equal, back.better)
-    call("report", "compare", str(comparison), "--out", str(tmp_path / "page.html"))
-    assert (tmp_path / "page.html").stat().st_size < 6_000_000
 
 
 def test_what_a_client_gives_others_take(facts: Facts) -> None:

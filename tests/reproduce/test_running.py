@@ -36,6 +36,16 @@ def test_of_a_finished_run_all_rounds_count(tmp_path: Path) -> None:
     assert 120 <= Stopwatch(file, Nobody()).seconds < 125  # killed after the last round: nothing is started again
 
 
+@pytest.mark.parametrize("left", [b"", b"[50.0, 7", b"\0\0\0\0", b"null", b'["a"]', b"\xff"])
+def test_times_that_a_power_cut_spoilt_are_forgotten(left: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "seconds.json"
+    file.write_bytes(left)
+    stopwatch = Stopwatch(file, Nobody())
+    assert stopwatch.seconds < 5
+    stopwatch.round_done(0, {}, {})
+    assert len(json.loads(file.read_text())) == 1
+
+
 @pytest.mark.parametrize(
     ("clients", "rounds", "kept"), [(15, 20, [*range(1, 21)]), (100, 100, [50, 100]), (500, 10, [10])]
 )

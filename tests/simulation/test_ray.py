@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfomo import wire
 from fedfomo.algorithms import make_algorithm
 from fedfomo.config import RunConfig, build
 from fedfomo.errors import InputError
@@ -25,12 +27,16 @@ from fedfomo.examples import Examples
 from fedfomo.experiment import _digest
 from fedfomo.model import Model, Score
 from fedfomo.preparation import prepare
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.crew import WorkerError
+from fedfomo.privacy.accounting import Look, epsilon_of, to_rows
+from fedfomo.privacy.config import Privacy
+from fedfomo.randomness import stream
+from fedfomo.simulation.client_side import ClientSide, Order, Part, Problem
+from fedfomo.simulation.crew import WorkerError, read_answer, to_json
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.ray_crew import put_together, taken_apart
+from fedfomo.simulation.ray_crew import _Actor, named_in, put_together, taken_apart
 from fedfomo.simulation.run import simulate
+from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.training import Sgd, Task
 from laws import digest_of
 from worlds import perceptron, points_problem, with_batch_norm
@@ -90,6 +96,36 @@ def test_a_model_survives_the_journey() -> None:
     assert torch.equal(arrived.read(), theta)
     assert torch.equal(arrived.gradient(theta, examples), model.gradient(theta, examples))
     assert arrived.score(theta, examples) == model.score(theta, examples)
+
+
+def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfomo.simulation.ray_crew.use_large_pages", lambda: None)  # this process is no actor
+    problem, algorithm = points_problem(), make_algorithm("fedavg")
+    # A round is three noisy looks at batches of 5 of 12 examples; the budget is one round's, and it is spent.
+    paid = {Look("training", 1.0, 5 / 12): 3}
+    privacy = Privacy(noise=1.0, delta=1e-3, budget=epsilon_of(paid, "training", 1e-3))
+    start, files = problem.start(2), TensorFiles(tmp_path, durable=False)
+    download = algorithm.dispatch(algorithm.start_server(start), 0, stream(0, "dispatch"))
+    theta = torch.linspace(-1, 1, len(problem.initial))
+    part = Part(
+        client=0,
+        download=files.save("download.safetensors", wire.pack(download)),
+        memory=files.save("memory.safetensors", wire.pack(algorithm.start_client(start))),
+        trains=True,
+        is_scored=True,
+        bill=to_rows(paid),
+        attempts=1,
+        model=files.save("model.safetensors", {"": theta}),
+    )
+    order = Order(1, [part], "results.safetensors")
+    actor = _Actor(partial(ClientSide, replace(problem, privacy=privacy), start, algorithm))
+    content, _ = actor.carry_out(to_json(order), named_in(order, files))
+    [outcome] = read_answer(content, order).outcomes
+    assert outcome.is_spent
+    assert torch.equal(files.load(outcome.model)[""], theta)
+    assert outcome.score_after_update == problem.model.score(theta, problem.clients[0].test)
 
 
 HOST = """

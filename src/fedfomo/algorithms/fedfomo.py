@@ -54,6 +54,7 @@ class Findings:
     ids: Ids
     increments: Numbers  # to its row of P
     shares: Numbers  # w*: how much of each it mixed in
+    share_of_averages: float | None = None  # likewise of all averages, which are nobody's; None: it was sent none
 
     @classmethod
     def none(cls) -> Findings:
@@ -71,6 +72,8 @@ def fault_of_findings(findings: Findings) -> str | None:
         return f"'findings.increments' has a weight beyond {LARGEST_WEIGHT:.0e}"
     if any(not 0 <= share <= 1 for share in findings.shares.tolist()):
         return "'findings.shares' has a share that is not from 0 to 1"
+    if not 0 <= (findings.share_of_averages or 0) <= 1:
+        return "'findings.share_of_averages' is not from 0 to 1"
     return None
 
 
@@ -145,6 +148,7 @@ class FedFomo:
 
     sends: ClassVar[str] = "M models down, 1 up"
     compute: ClassVar[str] = "as FedAvg, and judges M + 2 models"
+    judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")  # of the models in `personalise`, for reports
 
     num_downloads: int = 5  # M
     """Models of other clients sent to each client a round; its own is always a candidate and not counted."""
@@ -249,7 +253,8 @@ class FedFomo:
             model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
         increments = affinity_increments(weights, self.affinity_update)[: len(ids)]
-        kept = Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)]))
+        of_averages = min(1.0, float(mixing[len(ids) :].sum())) if download.averages else None
+        kept = Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)], of_averages))
         return Personalised(with_new_head(client, model, self.new_head_epochs), kept)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:

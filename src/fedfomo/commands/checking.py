@@ -30,8 +30,8 @@ class CheckConfig:
 
     source: Annotated[str, tyro.conf.Positional]
     """The folder, file or module."""
-    validation_fraction: float = 0.5
-    """Share of a site's target on which it judges models, the rest being its test."""
+    validation_fraction: float | None = None
+    """Share of a site's target on which it judges models, the rest being its test; by default as in a federation."""
 
 
 def check(arguments: list[str]) -> None:
@@ -42,7 +42,9 @@ def check(arguments: list[str]) -> None:
 
     path = Path(config.source)
     given: dict[str, Any] = {"sites": read_sites(path)} if path.is_dir() else _from_module(config.source)
-    found = check_sites(**given, validation_fraction=config.validation_fraction)
+    if config.validation_fraction is not None:
+        given["validation_fraction"] = config.validation_fraction
+    found = check_sites(**given)
     width = max(len(card.name) for card in found.sites)
     console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
     for card in found.sites:

@@ -24,9 +24,9 @@ from fedfomo.preparation import Prepared, prepare
 from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.simulation.crew import WorkerLostError
 from fedfomo.simulation.hands import Seconds
-from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener
 from fedfomo.tracking import Tracker, figures_of, open_tracker
+from fedfomo.writing import write_atomically
 
 MOST_WARNINGS = 5
 

@@ -46,7 +46,7 @@ class CompareReportConfig:
     """Write one HTML file that sets methods against each other, client by client, on one or several scenarios."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of comparisons, or of runs; those on the same data and scenario are put together."""
+    """Folders of comparisons, or of runs; those on the same data, with the same settings, are put together."""
     out: Path = Path("comparison.html")
     """The file to write."""
 
@@ -90,7 +90,7 @@ def _compare(arguments: list[str]) -> None:
 
     from fedfomo.report.comparing import comparison_facts
     from fedfomo.report.page import COMPARISON_SCRIPTS, write_page
-    from fedfomo.run_facts import arenas_of
+    from fedfomo.run_arenas import arenas_of
 
     facts = comparison_facts(arenas_of(config.runs))
     spelled = json.dumps(facts, allow_nan=False, separators=(",", ":"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfomo.errors import reading, require
-from fedfomo.simulation.tensors import write_atomically
+from fedfomo.writing import write_atomically
 
 FIRST = "0" * 64
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
+from fedfomo.flower.sealing import SealError
+
 START = 60.0  # seconds that a worker has to start
+REFUSED = b""  # in place of an answer, which is sealed and so never empty
+
+log = logging.getLogger(__name__)
 
 
 class WorkerLostError(RuntimeError):
     """The worker died over an order, or never started."""
+
+
+class RefusedError(RuntimeError):
+    """The worker found no order of the server in what it was given."""
 
 
 def send(socket: Path, order: bytes) -> bytes:
@@ -21,22 +32,37 @@ def send(socket: Path, order: bytes) -> bytes:
         try:
             with Client(str(socket), "AF_UNIX") as worker:
                 worker.send_bytes(order)
-                return worker.recv_bytes()
+                answer = worker.recv_bytes()
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() > closes:
                 raise WorkerLostError("the site's worker does not start; its log says why") from None
             time.sleep(0.1)
         except (EOFError, ConnectionResetError):
             raise WorkerLostError("the site's worker died over the order; memory may have run out") from None
+        else:
+            if answer == REFUSED:
+                raise RefusedError("the site's worker refuses the order; its log says why")
+            return answer
 
 
 def receive(socket: Path, carry_out: Callable[[bytes], bytes]) -> None:
-    """Carry out orders, one by one, for ever."""
+    """Carry out orders, one by one, for ever; what is no order of the server is logged and refused."""
     socket.unlink(missing_ok=True)
     with Listener(str(socket), "AF_UNIX") as door:
         while True:
             with door.accept() as sender:
                 try:
-                    sender.send_bytes(carry_out(sender.recv_bytes()))
-                except (EOFError, BrokenPipeError, ConnectionResetError):
-                    continue  # whoever asked is gone
+                    order = sender.recv_bytes()
+                except (EOFError, OSError):
+                    continue  # whoever asked is gone, perhaps in the midst of it
+                answer = _answer(order, carry_out)
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    sender.send_bytes(answer)
+
+
+def _answer(order: bytes, carry_out: Callable[[bytes], bytes]) -> bytes:
+    try:
+        return carry_out(order)
+    except SealError as error:
+        log.warning("an order is refused: %s", error)
+        return REFUSED

@@ -16,7 +16,7 @@ from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData
 from fedfomo.model import Model, accuracy, works_channels_last
 from fedfomo.randomness import layers_draw_from, stream
-from fedfomo.sites import check_data, client_data
+from fedfomo.sites import VALIDATION_FRACTION, check_data, client_data
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: Ow
     """Read a site's data and refuse, in words, what the network cannot take."""
     module = _run(path)
     require(hasattr(module, "load_data"), f"{path} has no function load_data(folder, site)")
-    data = client_data(site, module.load_data(folder, site), 0.5, seed)
+    data = client_data(site, module.load_data(folder, site), VALIDATION_FRACTION, seed)
     check_data(site, data, own.model, own.initial)
     return data
 

@@ -6,7 +6,6 @@ since Flower leaves orphans otherwise. All are told to keep telemetry and update
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -17,10 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from fedfomo.errors import InputError
+from fedfomo.simulation.lifetime import die_with
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -29,7 +30,6 @@ QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 
 
 class Group:
@@ -37,7 +37,12 @@ class Group:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - commands are made here, of paths and no shell
-            command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_too
+            command,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(die_with, os.getpid()),
         )
 
     @property
@@ -91,12 +96,6 @@ def _marked(mark: str) -> list[int]:
             entries = (place / "environ").read_bytes().split(b"\0")
             found += [int(place.name)] if mark.encode() in entries and int(place.name) != os.getpid() else []
     return found
-
-
-def _die_too() -> None:
-    """Ask the kernel to end this process when its supervisor dies, however that happens."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:

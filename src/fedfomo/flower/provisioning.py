@@ -21,8 +21,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedfomo.config import write_toml
 from fedfomo.errors import require
-from fedfomo.flower.sealing import Sealer, write_key, write_secret
+from fedfomo.flower.sealing import Sealer, write_key
 from fedfomo.flower.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder, host_and_port
+from fedfomo.writing import PRIVATE, write_atomically
 
 YEARS = 5
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,13 +42,13 @@ def provision(
     shutil.copy(model or TEMPLATES / "model.py", folder.model)
     authority_key = ec.generate_private_key(ec.SECP384R1())
     authority = _certificate("fedfomo authority", authority_key, None, None)
-    write_secret(folder.authority / "ca.key", _pem(authority_key))
+    write_atomically(folder.authority / "ca.key", _pem(authority_key), mode=PRIVATE)
     certificate = authority.public_bytes(serialization.Encoding.PEM)
     for place in (folder.authority, folder.server):
         (place / "ca.crt").write_bytes(certificate)
     server_key = ec.generate_private_key(ec.SECP384R1())
     server = _certificate(host_and_port(config.address)[0], server_key, authority, authority_key)
-    write_secret(folder.server / "server.key", _pem(server_key))
+    write_atomically(folder.server / "server.key", _pem(server_key), mode=PRIVATE)
     (folder.server / "server.crt").write_bytes(server.public_bytes(serialization.Encoding.PEM))
     write_key(folder.server / "sealing.key")
     folder.write_registry(secrets.token_hex(16), [])
@@ -67,7 +68,7 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     key = ec.generate_private_key(ec.SECP384R1())
     encryption = serialization.NoEncryption()
     formats = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
-    write_secret(place.key, key.private_bytes(*formats, encryption))
+    write_atomically(place.key, key.private_bytes(*formats, encryption), mode=PRIVATE)
     public = key.public_key()
     openssh = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     (folder.server / f"{name}.pub").write_bytes(openssh)

@@ -6,11 +6,12 @@ Poly1305) is made with the sender's private and the receiver's public key, so a 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
+
+from fedfomo.writing import PRIVATE, write_atomically
 
 
 class SealError(ValueError):
@@ -48,15 +49,5 @@ class Sealer:
 def write_key(path: Path) -> str:
     """Write a new private key that only its owner may read, and return its public key."""
     private = PrivateKey.generate()
-    write_secret(path, bytes(private).hex().encode())
+    write_atomically(path, bytes(private).hex().encode(), mode=PRIVATE)
     return bytes(private.public_key).hex()
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, in one atomic and lasting step."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)

@@ -12,8 +12,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfomo.errors import InputError
-from fedfomo.flower.sealing import write_secret
 from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
+from fedfomo.writing import PRIVATE, write_atomically
 
 app = ServerApp()
 
@@ -25,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
     from fedfomo.threads import one_torch_thread
 
     folder = FederationFolder(Path(os.environ[SERVER_VARIABLE]))
-    write_secret(folder.process, str(os.getpid()).encode())
+    write_atomically(folder.process, str(os.getpid()).encode(), mode=PRIVATE)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         with one_torch_thread():

@@ -37,9 +37,10 @@ from fedfomo.flower.settings import FederationConfig, FederationFolder
 from fedfomo.simulation.checkpoint import Checkpoint
 from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.relations import HasAffinity
-from fedfomo.simulation.tensors import write_atomically
+from fedfomo.writing import PRIVATE, write_atomically
 
 POLL = 0.5  # seconds between looks at who is on line
+LONGEST_PAUSE = 30.0  # seconds before a round is played again
 
 log = logging.getLogger(__name__)
 
@@ -128,16 +129,22 @@ class _ServerRun:
         return after
 
     def _play(self, round: int, state: Any) -> tuple[PlayedRound[Any], list[ClientId]]:
-        """Play a round until enough sites have answered it; who has done so once, answers the same again."""
+        """Play a round until enough sites have answered it; who has done so once, answers the same again.
+
+        Whatever kept some from answering may last: each time one site more is asked, after a longer pause.
+        """
+        config, least, pause = self._config, self._config.minimum, POLL
         while True:
-            self._exchange.nodes = self._at_least(self._config.minimum)
+            self._exchange.nodes = self._at_least(config.minimum)
             online = sorted(self._exchange.nodes)
-            drawn = draw_cohort(len(online), self._config.participation, self._config.seed, round)
+            drawn = draw_cohort(len(online), config.participation, config.seed, round, least)
             cohort = [online[place] for place in drawn]
             try:
                 return play_round(self._federation, state, round, cohort, self._exchange), cohort
             except TooFewError as error:
-                log.warning("round %d is played again: %s", round, error)
+                log.warning("round %d is played again in %g s: %s", round, pause, error)
+            time.sleep(pause)
+            least, pause = least + 1, min(2 * pause, LONGEST_PAUSE)
 
     def _finish(self, last: Checkpoint) -> None:
         state, round = self._state(last), last.rounds_done  # noqa: A001
@@ -156,8 +163,7 @@ class _ServerRun:
             "sites": {name: slot for slot, name in names.items()},
             "affinity": state.affinity.dense().tolist() if isinstance(state, HasAffinity) else None,
         }
-        write_atomically(self._folder.result, to_json(result, indent=1).encode())
-        self._folder.result.chmod(0o600)
+        write_atomically(self._folder.result, to_json(result, indent=1).encode(), mode=PRIVATE)
 
     def _await_everybody(self) -> None:
         closes = time.monotonic() + self._config.patience
@@ -226,6 +232,6 @@ class _ServerRun:
 def _digest(config: FederationConfig, identity: str, model: Any) -> str:
     """Hash whatever decides the result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
-    for name in ("address", "minimum", "deadline", "patience", "plaintext"):
+    for name in ("address", "listen", "minimum", "deadline", "patience", "plaintext"):
         del settings[name]
     return hashlib.sha256(repr((settings, identity, layout_digest(model))).encode()).hexdigest()

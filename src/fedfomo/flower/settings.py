@@ -13,6 +13,7 @@ from fedfomo.config import read_toml
 from fedfomo.errors import reading, require
 from fedfomo.privacy.config import Privacy
 from fedfomo.training import Sgd
+from fedfomo.writing import write_atomically
 
 # How processes that Flower starts find out where they are.
 SERVER_VARIABLE = "FEDFOMO_SERVER"
@@ -33,7 +34,7 @@ class FederationConfig:
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0
-    """Share of the sites on line that take part in a round, drawn afresh each time."""
+    """Share of the sites on line that take part in a round, drawn afresh each time; never fewer than `minimum`."""
     seed: int = 0
     """Decides the initial model, cohorts, shuffles and exploration."""
     address: str = "127.0.0.1:8443"
@@ -59,6 +60,8 @@ class FederationConfig:
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("minimum", 1), ("capacity", 0)):
             require(getattr(self, name) >= least, f"{name} must be at least {least}, not {getattr(self, name)}")
+        enough = self.capacity == 0 or self.minimum <= self.capacity
+        require(enough, f"minimum ({self.minimum}) is more than capacity ({self.capacity}): lower it")
         require(0 < self.participation <= 1, f"participation must be above 0, at most 1, not {self.participation}")
         require(self.deadline > 0, f"deadline must be above 0, not {self.deadline}")
         require(self.bits in (8, 16, 32), f"bits must be 8, 16 or 32, not {self.bits}")
@@ -135,9 +138,7 @@ class FederationFolder:
     def write_registry(self, identity: str, sites: list[Site]) -> None:
         """Write who belongs to the federation."""
         content = {"federation": identity, "sites": [asdict(site) for site in sites]}
-        unfinished = self._registry.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(content, indent=1))
-        unfinished.replace(self._registry)
+        write_atomically(self._registry, json.dumps(content, indent=1).encode())
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import write_secret
 from fedfomo.wire import Flat, WireError
+from fedfomo.writing import PRIVATE, write_atomically
 
 KEPT = 3  # rounds
 
@@ -43,7 +43,7 @@ class SiteMemory:
         if attempt < latest:
             return f"attempt {attempt} of the server is over, {latest} is under way"
         if attempt > latest:
-            write_secret(path, str(attempt).encode())
+            write_atomically(path, str(attempt).encode(), mode=PRIVATE)
             self._forget(lambda number: number > round)
         if any(self._number(path) > round for path in self._memories()):
             return f"round {round} is over"
@@ -93,7 +93,7 @@ class SiteMemory:
 
     def _write(self, path: Path, parcel: Parcel) -> None:
         content = parcel.to_bytes()
-        write_secret(path, hashlib.sha256(content).digest() + content)
+        write_atomically(path, hashlib.sha256(content).digest() + content, mode=PRIVATE)
 
     def _read(self, path: Path, use: Callable[[Parcel], T | None]) -> T | None:
         if not path.exists():

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from fedfomo.errors import reading
 from fedfomo.examples import ClientData
-from fedfomo.flower.sealing import write_secret
 from fedfomo.flower.settings import SiteFolder
 from fedfomo.model import Model
 from fedfomo.privacy.accounting import Bill, added, from_rows, to_rows
 from fedfomo.privacy.sealed import Meter
 from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.training import Sgd
+from fedfomo.writing import PRIVATE, write_atomically
 
 if TYPE_CHECKING:
     from fedfomo.privacy.guard import Guard
@@ -64,4 +64,4 @@ class SitePrivacy:
     def _write(self, guard: Guard, bill: Bill) -> None:
         sentences = privacy_sentences({0: guard.spent(bill)}, guard.privacy)
         content = {"spent": sentences, "looks": to_rows(bill)}
-        write_secret(self._path, json.dumps(content, indent=1, ensure_ascii=False).encode())
+        write_atomically(self._path, json.dumps(content, indent=1, ensure_ascii=False).encode(), mode=PRIVATE)

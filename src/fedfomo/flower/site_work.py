@@ -29,9 +29,9 @@ from fedfomo.flower.site_privacy import SitePrivacy
 from fedfomo.model import Model, Score
 from fedfomo.privacy.sealed import BudgetError, Meter, sealed
 from fedfomo.simulation.client_side import contributes
-from fedfomo.simulation.tensors import write_atomically
 from fedfomo.training import Sgd
 from fedfomo.wire import Parameters, WireError
+from fedfomo.writing import write_atomically
 
 if TYPE_CHECKING:
     from fedfomo.privacy.guard import Guard

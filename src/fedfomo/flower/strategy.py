@@ -190,5 +190,5 @@ def _federated_update(
 def _upload(content: RecordDict) -> Upload:
     found: Any = content.config_records[FINDINGS]
     theta, _ = flatten(next(iter(content.array_records.values())))
-    numbers = (torch.tensor(found[name], dtype=torch.float64) for name in ("increments", "shares"))
-    return Upload(theta, Findings(torch.tensor(found["ids"], dtype=torch.int64), *numbers))
+    increments, shares = (torch.tensor(found[name], dtype=torch.float64) for name in ("increments", "shares"))
+    return Upload(theta, Findings(torch.tensor(found["ids"], dtype=torch.int64), increments, shares))

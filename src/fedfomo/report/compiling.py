@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from fedfomo.algorithms.fedfomo_selection import epsilon_in
 from fedfomo.report import intervals
 from fedfomo.report.facts import ClientFacts, Curves, Facts, Health, Judgement, MethodFacts, RoundFacts, Rows
 from fedfomo.report.intervals import Estimate
@@ -173,7 +174,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
             found = upload["findings.ids"], upload["findings.increments"], upload["findings.shares"]
             judgements.append(Judgement(int(client), *found))
             tally.met.update((int(client), giver) for giver in found[0] if giver != int(client))
-            if line["round"] > 0 and not any(found[2]):
+            if line["round"] > 0 and not any(found[2]) and not upload.get("findings.share_of_averages"):
                 tally.fell_back[int(client)] += 1
     for client in line["cohort"]:
         tally.took_part[client] += 1
@@ -206,7 +207,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
 def _epsilon(source: Source, round: int) -> float | None:
     if "epsilon" not in source.options or "epsilon_decay" not in source.options:
         return None
-    return max(0.0, float(source.options["epsilon"]) - float(source.options["epsilon_decay"]) * round)
+    return epsilon_in(round, source.options["epsilon"], source.options["epsilon_decay"])
 
 
 def _thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
@@ -238,14 +239,16 @@ def _curves(source: Source) -> Curves:
     def rows(part: str, pick: str | int) -> Rows:
         return [row(line.get(part, {}), pick) for line in lines]
 
-    knows = any("findings.ids" in upload for line in source.lines for upload in line["uploads"].values())
+    def losses(model: str) -> Rows:
+        is_told = model in source.judged_first and any(line.get("judged") for line in lines)
+        return rows("judged", source.judged_first.index(model)) if is_told else []
+
     return Curves(
         rounds=[line["round"] + 1 for line in lines],
         test_updated=rows("after_update", "accuracy"),
         test_trained=rows("after_training", "accuracy"),
-        # FedFomo asks for the losses of its reference, its own trained model, and then those it was sent.
-        validation_reference=rows("judged", 0) if knows else [],
-        validation_own=rows("judged", 1) if knows else [],
+        validation_reference=losses("reference"),
+        validation_own=losses("own"),
     )
 
 

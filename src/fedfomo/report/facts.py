@@ -78,7 +78,7 @@ class Curves:
     rounds: list[int]  # those that have rows
     test_updated: Rows  # the metric after the federated update
     test_trained: Rows  # and after the local training that follows
-    validation_reference: Rows  # loss of the model that it had, as its judge told it
+    validation_reference: Rows  # loss of the model that it had, as its judge told it; no rows: nobody was told
     validation_own: Rows  # loss of the model that it had trained
 
 

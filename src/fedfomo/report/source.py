@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedfomo.federation import AnyAlgorithm
 from fedfomo.model import Score
 from fedfomo.report.examination import Examination
 from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
@@ -23,6 +24,11 @@ class Ended:
     gains_of_seeds: list[float] = field(default_factory=list[float])  # of every client of every seed
 
 
+def judged_first(algorithm: AnyAlgorithm) -> tuple[str, ...]:
+    """Return what an algorithm says of the first models that its clients judge; most say nothing."""
+    return getattr(algorithm, "judged_first", ())
+
+
 @dataclass(frozen=True)
 class Source:
     """One run, with the runs that it is measured against."""
@@ -30,6 +36,7 @@ class Source:
     title: str
     method: str
     options: Mapping[str, Any]
+    judged_first: Sequence[str]  # which models' losses a client asks for first in every round, if the method says so
     seed: int
     rounds_planned: int
     clients: list[ClientFacts]

@@ -50,7 +50,7 @@ class Stopwatch:
     def __init__(self, file: Path, watcher: Watcher) -> None:
         self._file = file
         self._watcher = watcher
-        self._rounds: list[float] = json.loads(file.read_bytes()) if file.exists() else []
+        self._rounds = _read_seconds(file)
         self._since = time.monotonic()
 
     @property
@@ -76,6 +76,14 @@ class Stopwatch:
         self._since = now
         write_atomically(self._file, json.dumps(self._rounds).encode(), durable=False)
         self._watcher.round_done(round, after_update, after_training)
+
+
+def _read_seconds(file: Path) -> list[float]:
+    """Return the times that were noted; none, if a power cut left half of them: no cell should fail for its times."""
+    try:
+        return [float(seconds) for seconds in json.loads(file.read_bytes())]
+    except (FileNotFoundError, TypeError, ValueError):
+        return []
 
 
 def compute(

@@ -15,7 +15,8 @@ from typing import Any
 
 from fedfomo.errors import InputError, require
 from fedfomo.model import Score
-from fedfomo.simulation.tensors import References, files_in, write_atomically
+from fedfomo.simulation.tensors import References, files_in
+from fedfomo.writing import write_atomically
 
 KEPT = 2
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from fedfomo.errors import InputError, naming
 from fedfomo.simulation.checkpoint import Checkpoints
-from fedfomo.simulation.tensors import TensorFiles, delete_unfinished, write_atomically
+from fedfomo.simulation.tensors import TensorFiles
+from fedfomo.writing import delete_unfinished, write_atomically
 
 
 class RunHome:

@@ -1,7 +1,8 @@
-"""Worker processes that end with the process they work for.
+"""Processes that end with the one they work for.
 
 A coordinator that is killed cannot dismiss anybody. Its workers would find out when they report: until then they
-would train, and write, for nobody, beside the workers of whoever resumes the run.
+would train, and write, for nobody, beside the workers of whoever resumes the run. Likewise a supervisor of others'
+programs, which would not find out at all.
 """
 
 from __future__ import annotations

@@ -88,18 +88,7 @@ class RayWorkers:
 
     def _assign(self, actor: Any, order: Order | None, busy: dict[Any, tuple[Any, Order]]) -> None:
         if order is not None:
-            busy[actor.carry_out.remote(to_json(order), self._named_in(order))] = actor, order
-
-    def _named_in(self, order: Order) -> dict[str, bytes]:
-        """Return the files that an order names, each with no more than the tensors that it names."""
-        files: dict[str, Flat] = {}
-        for part in order.parts:
-            places = [*part.download.values(), *(part.memory or {}).values()]
-            tensors = self._files.load({place: place for place in places if not place.startswith("=")})
-            for place, tensor in tensors.items():
-                file, name = place.split("#", 1)
-                files.setdefault(file, {})[name] = tensor
-        return {file: save(flat) for file, flat in files.items()}
+            busy[actor.carry_out.remote(to_json(order), named_in(order, self._files))] = actor, order
 
     def _receive(self, promise: Any, order: Order) -> Report:
         try:
@@ -114,6 +103,18 @@ class RayWorkers:
             self._files.save(file, load(tensors))
         checksums, self._files.checksums = self._files.checksums, {}
         return Report(report.outcomes, checksums, report.seconds)
+
+
+def named_in(order: Order, files: TensorFiles) -> dict[str, bytes]:
+    """Return the files that an order names, each with no more than the tensors that it names."""
+    sent: dict[str, Flat] = {}
+    for part in order.parts:
+        places = [*part.download.values(), *(part.memory or {}).values(), *(part.model or {}).values()]
+        tensors = files.load({place: place for place in places if not place.startswith("=")})
+        for place, tensor in tensors.items():
+            file, name = place.split("#", 1)
+            sent.setdefault(file, {})[name] = tensor
+    return {file: save(flat) for file, flat in sent.items()}
 
 
 class _Actor:

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import mmap
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfomo.errors import UNREADABLE, damaged, naming
+from fedfomo.errors import UNREADABLE, damaged
 from fedfomo.wire import Flat
+from fedfomo.writing import write_atomically
 
 References = dict[str, str]
 """From a field's name to "file#tensor", or to "=" and the tensor itself."""
@@ -194,33 +194,6 @@ def _laid_out(flat: Flat) -> list[bytes | memoryview]:
 def files_in(references: References) -> set[str]:
     """Return the files that references point into."""
     return {_file(place) for place in references.values() if not place.startswith("=")}
-
-
-def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = True) -> None:
-    """Write a file so that a reader, or a power cut, finds the old content or the new, and nothing between."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    with naming(path):
-        try:
-            with unfinished.open("wb") as file:
-                file.writelines(content)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        if durable:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-
-
-def delete_unfinished(folder: Path) -> None:
-    """Delete what processes that were killed had begun to write, here and in all folders below."""
-    for path in folder.rglob("*.unfinished"):
-        path.unlink(missing_ok=True)  # its writer may be dying just now
 
 
 def _raw(tensor: Tensor) -> NDArray[np.uint8]:

@@ -1,0 +1,39 @@
+"""The process that does a site's work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fedfomo.flower.errands import RefusedError, send
+from fedfomo.flower.parcels import Parcel
+from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
+from loopback import make_federation
+
+
+def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    site, stranger = SiteFolder(folder.sites / "leeds"), Sealer.read(folder.sites / "lyon" / "sealing.key")
+    server, leeds = Sealer.read(folder.server / "sealing.key"), Sealer.read(site.seal).public_key
+    order = Parcel({}, {}).to_bytes()
+    with tempfile.TemporaryDirectory() as place:  # the names of sockets are short
+        door = Path(place) / "worker"
+        around = {**os.environ, SITE_VARIABLE: str(site.path), WORKER_VARIABLE: str(door)}
+        worker = subprocess.Popen([sys.executable, "-m", "fedfomo.flower.site_worker"], env=around)
+        try:
+            for forged in (b"", b"no seal at all", stranger.seal(leeds, order)):
+                with pytest.raises(RefusedError, match="its log says why"):
+                    send(door, forged)
+            answer = Parcel.read(server.open(leeds, send(door, server.seal(leeds, order))))
+            assert "federation" in answer.header["fault"]  # the worker read this one, and found it empty
+            assert worker.poll() is None
+        finally:
+            worker.kill()
+            worker.wait()
+    assert (site.path / "site.log").read_text().count("an order is refused: it was not sealed by its sender") == 3
