@@ -14,8 +14,8 @@ from fedfomo.config import Setting
 from fedfomo.errors import require
 from fedfomo.preparation import Prepared, network_name
 from fedfomo.simulation.home import to_json
-from fedfomo.simulation.tensors import write_atomically
 from fedfomo.threads import THREADS, instructions
+from fedfomo.writing import write_atomically
 
 
 def write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:

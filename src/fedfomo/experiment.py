@@ -26,9 +26,9 @@ from fedfomo.preparation import Prepared
 from fedfomo.privacy.accounting import Spent
 from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
-from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
+from fedfomo.writing import write_atomically
 
 Tell = Callable[[str], None]
 

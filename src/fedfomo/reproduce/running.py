@@ -21,9 +21,9 @@ from fedfomo.model import Score
 from fedfomo.preparation import Prepared
 from fedfomo.reproduce.cells import Cell
 from fedfomo.simulation.home import to_json
-from fedfomo.simulation.tensors import write_atomically
 from fedfomo.simulation.watching import Watcher
 from fedfomo.threads import instructions
+from fedfomo.writing import write_atomically
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
