@@ -7,6 +7,7 @@ import torch
 from fedfomo import networks
 from fedfomo.data import embedding
 from fedfomo.data.embedding import Progress, Schedule, build_embedding, schedule_for, train_embedder
+from fedfomo.data.scale import Scale
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
@@ -56,9 +57,11 @@ def test_the_embedding_is_built_once(data: DataSet, tmp_path: Path, monkeypatch:
     assert built.rows.dtype == np.float16
     assert 0 <= built.accuracy <= 1
     network = train_embedder(data, tmp_path, SCHEDULE).eval()  # is done already, so this only loads it
-    scale = embedding._Scale.of(data.train.inputs)
+    scale = Scale.of(data.train.inputs)
     with torch.no_grad():
-        test_rows = network.embed(scale(data.test.inputs)).to(torch.float16)
+        test_rows = network.embed(scale(data.test.inputs).contiguous(memory_format=torch.channels_last)).to(
+            torch.float16
+        )
     np.testing.assert_array_equal(built.rows[20:], test_rows.numpy())
     monkeypatch.setattr(embedding, "train_embedder", lambda *_: pytest.fail("trained again"))
     assert build_embedding(data, tmp_path, SCHEDULE).accuracy == built.accuracy

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from faults import NEEDS_ROOM, Disk, How
+from fedfomo import writing
 from fedfomo.config import flags_of
-from fedfomo.simulation import checkpoint, home, tensors
+from fedfomo.simulation import checkpoint, home
 from fedfomo.simulation.checkpoint import Checkpoints
 from killed_runs import Alone, command, config_of, play
 from scorecard import Torture
@@ -122,7 +123,7 @@ def _write_in_place() -> None:
 
 
 def _forget_names() -> None:
-    tensors.naming = home.naming = lambda path: nullcontext()
+    writing.naming = home.naming = lambda path: nullcontext()
 
 
 @pytest.mark.parametrize("breaks", [_write_in_place, _forget_names])

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from faults import Disk, How
+from fedfomo import writing
 from fedfomo.randomness import numpy_stream
-from fedfomo.simulation import checkpoint, home, tensors
+from fedfomo.simulation import checkpoint, home
 from fedfomo.simulation.checkpoint import Checkpoints
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.tensors import TensorFiles
@@ -105,7 +106,7 @@ def _leave_everything() -> None:
 
 
 def _never_sync() -> None:
-    tensors.os = type("os", (), {**vars(os), "fsync": staticmethod(lambda fd: None)})
+    writing.os = type("os", (), {**vars(os), "fsync": staticmethod(lambda fd: None)})
 
 
 @pytest.mark.parametrize(
