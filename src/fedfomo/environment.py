@@ -10,8 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedfomo.config import Setting
 from fedfomo.errors import require
+from fedfomo.examples import ClientData
 from fedfomo.preparation import Prepared, network_name
 from fedfomo.simulation.home import to_json
 from fedfomo.threads import THREADS, instructions
@@ -60,7 +63,16 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "examples": [
             {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in scenario.clients
         ],
+        "constant": [_constant_accuracy(client) for client in scenario.clients],
         "groups": scenario.partition.groups,
         "targets": scenario.partition.targets,
         "warnings": scenario.warnings,
     }
+
+
+def _constant_accuracy(data: ClientData) -> float | None:
+    """Return the accuracy of always answering with a client's most frequent training label; None: it has no data."""
+    if len(data.train) == 0 or len(data.test) == 0:
+        return None
+    usual = torch.bincount(data.train.labels).argmax()
+    return (data.test.labels == usual).double().mean().item()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fedfomo.augmentation import crop_and_flip
 from fedfomo.errors import InputError, require
 
 
@@ -40,6 +41,10 @@ class Examples:
         """Return these examples and others behind them."""
         parts = (self, *others)
         return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))
+
+    def augmented(self, rng: torch.Generator) -> Examples:
+        """Return these images, each shifted and mirrored at random."""
+        return Examples(crop_and_flip(self.inputs, rng), self.labels)
 
     def to(self, device: torch.device) -> Examples:
         """Return the examples on a device; these themselves if they are there."""

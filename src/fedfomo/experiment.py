@@ -193,11 +193,12 @@ def _rows(table: SparseTable | None) -> list[list[float]] | None:
 def _digest(config: RunConfig, prepared: Prepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
-    del settings["out"], settings["setting"]["data"]
-    del settings["setting"]["workers"], settings["setting"]["executor"], settings["setting"]["track"]
-    for name in ("dropout", "lateness", "standardise"):  # without these, a run is what it was when they did not exist
-        if not settings["setting"][name]:
-            del settings["setting"][name]
+    setting: dict[str, Any] = settings["setting"]
+    del settings["out"], setting["data"], setting["workers"], setting["executor"], setting["track"]
+    later = [(setting, name) for name in ("dropout", "lateness", "standardise")]
+    for table, name in [*later, (setting["training"], "augment")]:
+        if not table[name]:  # without it, a run is what it was when it did not exist
+            del table[name]
     versions = [version(name) for name in ("fedfomo", "torch")]
     digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
     for client in prepared.scenario.partition.clients:

@@ -109,6 +109,8 @@ class Sgd:
     """Examples a step; the last batch of an epoch may be short."""
     epochs: int = 5
     """Passes over the client's training data each round (E)."""
+    augment: bool = False
+    """Shift each training image by up to 4 pixels and mirror half of them, anew in every batch."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -132,7 +134,8 @@ class Sgd:
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Shuffle the examples anew for every epoch."""
         for _ in range(epochs if len(examples) else 0):
-            yield from examples.shuffled_batches(self.batch_size, rng)
+            for batch in examples.shuffled_batches(self.batch_size, rng):
+                yield batch.augmented(rng) if self.augment else batch
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return the gradient of loss and weight decay at the loaded parameters."""

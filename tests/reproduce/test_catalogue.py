@@ -40,6 +40,7 @@ def test_the_tables_have_the_papers_shape() -> None:
     shapes = {name: len(TABLES[name].target.cells("paper")) for name in PAPERS_TABLES}
     assert shapes == {"table1": 44, "table2": 55, "table3": 22, "table4": 12, "table5": 55, "table6": 18}
     assert len(TABLES["authors"].target.cells("lite")) == 6
+    assert len(TABLES["augmentation"].target.cells("lite")) == 6
 
 
 def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
@@ -58,7 +59,7 @@ def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
 def test_the_full_protocol_with_five_distributions_comes_first() -> None:
     first, second, *_ = stages()
     assert first.cells[0] == Cell(LATENT_5, FOMO_5, "paper")
-    assert [len(first.cells), len(second.cells)] == [16, 8]
+    assert [len(first.cells), len(second.cells)] == [18, 8]
     assert {cell.case.name for cell in first.cells} == {"cifar10-latent-d5-k15", "cifar10-ood-d5-k15"}
 
 

@@ -1,12 +1,18 @@
-"""Local training: every client on its own, the bar that a federation has to clear."""
+"""Local training: every client on its own, the bar that a federation has to clear.
+
+FedFomo never moves to what its validation data speak against, so that it also stops before a client overfits. What
+that alone is worth, without anybody else's model, is local training that keeps its best.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.federation import Personalised, Trained
@@ -15,9 +21,10 @@ from fedfomo.wire import Parameters
 
 @dataclass(frozen=True)
 class Memory:
-    """A client's own model."""
+    """A client's own model, as last trained, and the best so far if it is asked for."""
 
     own: Parameters
+    best: Parameters | None = None
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,9 @@ class Local:
 
     sends: ClassVar[str] = "nothing"
     compute: ClassVar[str] = "as FedAvg"
+
+    keep_best: bool = False
+    """Judge every round's model by validation data; use the best so far, and train on from that."""
 
     def start_server(self, start: Start) -> None:
         """Keep nothing."""
@@ -41,10 +51,20 @@ class Local:
         return Memory(start.initial)
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
-        """Use the own model as it is."""
-        return Personalised(memory.own, memory)
+        """Use the own model as it is, or the best so far."""
+        if not self.keep_best:
+            return Personalised(memory.own, memory)
+        best = memory.own if memory.best is None else better_of(client, memory.best, memory.own)
+        return Personalised(best, Memory(memory.own, best))
 
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
-        """Go on training the own model."""
-        own = client.train(memory.own)
-        return Trained(None, Memory(own), own)
+        """Go on training the own model, or the best."""
+        own = client.train(memory.own if memory.best is None else memory.best)
+        return Trained(None, replace(memory, own=own), own)
+
+
+def better_of(client: Client, old: Tensor, new: Tensor) -> Tensor:
+    """Return the new model unless validation data speak for the old one; without any, nothing does."""
+    before, after = client.validation_losses((old, new)).tolist()
+    keeps_old = before <= after or (math.isnan(after) and not math.isnan(before))
+    return old if keeps_old else new

@@ -47,12 +47,17 @@ def descend_envelope(descent: Descent, personal: Tensor, batch: Examples, pull: 
         trainable.sub_(gradient, alpha=rate)
 
 
+def passes(epochs: int, inner_steps: int) -> list[int]:
+    """Return the steps on each batch in every pass over the data: E in all, K in each, what is left in the last."""
+    return [min(inner_steps, epochs - done) for done in range(0, epochs, inner_steps)]
+
+
 @dataclass(frozen=True)
 class PFedMe:
     """Every client's model is drawn to a global one, which follows the clients' models in turn."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg, in whole epochs of inner_steps each"
+    compute: ClassVar[str] = "as FedAvg, inner_steps of its epochs in one pass"
 
     strength: float = 1.0  # λ
     """Stiffness of the spring between a personal model and the global one."""
@@ -100,9 +105,10 @@ class PFedMe:
         stiffness = client.learning_rate * self.strength
         require(stiffness < 2, f"learning rate × strength is {stiffness:g}: from 2 on, personal models diverge")
         personal, copied, descent = download.model.clone(), download.model, client.descent()
-        # Departs from the paper: a round has as many steps as FedAvg's, so that its epochs are divided by K.
-        for batch in descent.batches(max(1, client.trainer.epochs // self.inner_steps)):
-            pull = Pull(copied, self.strength)
-            descend_envelope(descent, personal, batch, pull, client.learning_rate, self.inner_steps)
-            copied = torch.lerp(copied, personal, self.outer_rate * self.strength)  # w − ηλ(w − θ)
+        # Departs from the paper: a round has as many steps as FedAvg's, dealt out in passes of K steps a batch.
+        for steps in passes(client.trainer.epochs, self.inner_steps):
+            for batch in descent.batches(1):
+                pull = Pull(copied, self.strength)
+                descend_envelope(descent, personal, batch, pull, client.learning_rate, steps)
+                copied = torch.lerp(copied, personal, self.outer_rate * self.strength)  # w − ηλ(w − θ)
         return Trained(Upload(copied, len(client.data.train)), Memory(personal), personal)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfomo.archives import map_npy
+from fedfomo.augmentation import crop_and_flip
 from fedfomo.data.scale import Scale
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, reading
@@ -192,18 +193,8 @@ def _start(data: DataSet, schedule: Schedule) -> Vgg11:
 
 def _augment(images: Tensor, schedule: Schedule, side: int, rng: torch.Generator) -> Tensor:
     """Crop each image at its own random place, mirror half of them, and scale them to a side."""
-    count, _, height, width = images.shape
-    padded = functional.pad(images, [schedule.padding] * 4, mode="reflect")
-    shifts = torch.randint(2 * schedule.padding + 1, (2, count, 1), generator=rng)
-    rows = shifts[0] + torch.arange(height)
-    columns = shifts[1] + torch.arange(width)
-    if schedule.flip:
-        mirrored = torch.rand(count, 1, generator=rng) < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
-    every = torch.arange(count)[:, None, None]
-    # Indexing around the channels moves them last, which is the memory layout that convolutions like best.
-    images = padded[every, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    if side == height == width:
+    images = crop_and_flip(images, rng, schedule.padding, flip=schedule.flip, border="reflect")
+    if (side, side) == images.shape[2:]:
         return images
     return functional.interpolate(images, (side, side), mode="bilinear", antialias=True)
 

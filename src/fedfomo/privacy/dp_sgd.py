@@ -43,7 +43,8 @@ class DpSgd:
         chance, steps = self.chance(len(private)), epochs * self.steps(len(private))
         private.clear(self.noise, chance, steps)
         for _ in range(steps):
-            yield private.sampled(chance, rng)
+            batch = private.sampled(chance, rng)
+            yield batch.augmented(rng) if self.sgd.augment else batch
 
     def steps(self, num_examples: int) -> int:
         """Return the steps of an epoch."""

@@ -136,10 +136,16 @@ class Sealed(Examples):
         self._refuse_sample()
         return Sealed(self._examples.take(indices), self.records, self.meter)
 
+    def augmented(self, rng: torch.Generator) -> Sealed:
+        """Return the images shifted and mirrored, still sealed: each comes of one record, as before."""
+        return self._with(self._examples.augmented(rng))
+
     def to(self, device: torch.device) -> Sealed:
         """Return the examples on a device, still sealed."""
-        inside = self._examples.to(device)
-        return Sealed(inside, self.records, self.meter, self.chance, self._expected, self.sample)
+        return self._with(self._examples.to(device))
+
+    def _with(self, examples: Examples) -> Sealed:
+        return Sealed(examples, self.records, self.meter, self.chance, self._expected, self.sample)
 
     def batches(self, size: int) -> Iterator[Sealed]:
         """Cut the examples into batches, still sealed."""

@@ -22,6 +22,7 @@ AVERAGES = Variant("fedfomo-averages", "FedFomo (MA)", "fedfomo-averages", ("num
 FINE_TUNED = Variant("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned")
 DITTO = Variant("ditto", "Ditto", "ditto", work=2.0)
 ORACLE = Variant("oracle", "oracle clusters", "oracle")
+LOCAL_BEST = Variant("local-best", "Local Training, best round kept", "local", ("keep_best=true",))
 
 MOCHA_REPOSITORY = Variant("mocha-repository", "MOCHA, as in LG-FedAvg's code", "mocha-repository")
 LOCAL_ALL = Variant("local-all", "Local Training, on validation data as well", "local-all")
@@ -29,19 +30,20 @@ TUNED = Variant("fedavg-tuned-on-validation", "FedAvg, tuned on validation data"
 
 PAPERS = (LOCAL, FEDAVG, SHARED, FEDPROX, LG_FEDAVG, MOCHA, CFL, PER_FEDAVG, PFEDME, FOMO_5, FOMO_10)
 """The rows of the paper's tables, in its order."""
-BEYOND = (FINE_TUNED, DITTO, ORACLE, MOCHA_REPOSITORY)
-"""Rows that the paper's tables lack."""
+BEYOND = (LOCAL_BEST, FINE_TUNED, DITTO, ORACLE, MOCHA_REPOSITORY)
+"""Rows that the paper's tables lack; the first is FedFomo without anybody else's model."""
 CONTROLS = (LOCAL_ALL, TUNED)
 """Whoever aims at foreign data has some of it, for validation: what training on that would bring."""
 
 NUMBERS = (2, 3, 4, 5, 10)
 """The paper's numbers of latent distributions (D)."""
 LATENT_5 = Case("cifar10", "latent", 5)
+PLAIN_5 = replace(LATENT_5, augment=False)
 NOISES = (0.0, 1.0, 2.0)
 """The paper's σ."""
 VALIDATION_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 """The paper's splits."""
-EPSILONS, DOWNLOADS = (0.0, 0.1, 0.3, 0.5, 1.0), (1, 2, 5, 10, 14)
+EPSILONS, DOWNLOADS = (0.0, 0.1, 0.3, 0.5, 1.0), (0, 1, 2, 5, 10, 14)
 """Our grid for ε and M: the paper's is not written down."""
 
 
@@ -111,13 +113,14 @@ def authors(name: str, label: str, *options: str, others: int = 5) -> Variant:
     return Variant(f"fedfomo-5-{name}", label, "fedfomo", (f"num_downloads={others}", *options))
 
 
+AS_CODED = authors("authors", "all four", "norm=l1", "num_averages=5", "affinity_update=normalised", others=4)
 AUTHORS_OPTIONS = (
     replace(FOMO_5, label="as the paper has it"),
     authors("l1", "L1 norm", "norm=l1"),
     authors("averages", "cluster and global averages as candidates", "num_averages=5"),
     authors("normalised", "normalised affinity", "affinity_update=normalised"),
     authors("own-counted", "own model counted among the five", others=4),
-    authors("authors", "all four", "norm=l1", "num_averages=5", "affinity_update=normalised", others=4),
+    AS_CODED,
 )
 BOTH = (Column("CIFAR-10", LATENT_5), Column("CIFAR-100", Case("cifar100", "latent", 5)))
 
@@ -164,6 +167,12 @@ TABLES: dict[str, Table] = {
             (Column("CIFAR-10, D = 5", LATENT_5),),
             tuple(Row(variant) for variant in AUTHORS_OPTIONS),
         ),
+        Table(
+            "augmentation",
+            "Training images shifted and mirrored at random, and as they are; not in the paper",
+            (Column("CIFAR-10, D = 5", LATENT_5), Column("as they are", PLAIN_5)),
+            tuple(Row(variant) for variant in (LOCAL, LOCAL_BEST, FOMO_5)),
+        ),
     )
 }
 
@@ -178,6 +187,8 @@ def exploring(epsilon: float) -> Variant:
 
 def downloading(number: int) -> Variant:
     """Return FedFomo with another number of downloads (M)."""
+    if number == 0:
+        return replace(LOCAL_BEST, label="M = 0")
     return Variant(f"fedfomo-{number}", f"M = {number}", "fedfomo", (f"num_downloads={number}",))
 
 

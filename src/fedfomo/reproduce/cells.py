@@ -38,6 +38,7 @@ class Case:
     clients: int = 15  # K
     validation_fraction: float | None = None  # None: the default, a fifth
     noise: float | None = None  # σ of differentially private training; None: not private at all
+    augment: bool | None = None  # training images are shifted and mirrored; None: where it is usual
 
     @property
     def name(self) -> str:
@@ -50,6 +51,8 @@ class Case:
             parts.append(f"validation-{self.validation_fraction:g}")
         if self.noise is not None:
             parts.append(f"noise-{self.noise:g}")
+        if self.augment is not None:
+            parts.append("augmented" if self.augment else "plain")
         return "-".join(parts)
 
     def at(self, scale: str) -> dict[str, Any]:
@@ -63,6 +66,8 @@ class Case:
         values |= {"rounds": rounds, "participation": participation}
         if self.validation_fraction is not None:
             values["validation_fraction"] = self.validation_fraction
+        if self.augment is not None:
+            values["augment"] = self.augment
         if scale == "lite":
             values["data_fraction"] = 0.2
         if scale == "smoke":
@@ -120,7 +125,10 @@ class Cell:
         if self.variant.options:
             words += ["--options", *self.variant.options]
         for name, value in values.items():
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            flag = name.replace("_", "-")
+            words += (
+                [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+            )
             if name == "dataset" and value != "digits":
                 words += ["--data", "FOLDER"]
         if self.case.noise is not None:

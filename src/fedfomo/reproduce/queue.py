@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fedfomo.reproduce.catalogue import (
+    AS_CODED,
     BEYOND,
     CFL,
     CONTROLS,
@@ -19,6 +20,7 @@ from fedfomo.reproduce.catalogue import (
     LATENT_5,
     LG_FEDAVG,
     LOCAL,
+    LOCAL_BEST,
     NUMBERS,
     ORACLE,
     PAPERS,
@@ -49,6 +51,7 @@ def stages() -> list[Stage]:
     first = (
         *_cells(LATENT_5, (*core, FINE_TUNED, FEDPROX, LG_FEDAVG, CFL, PFEDME, DITTO, ORACLE), "paper"),
         *_cells(OOD_5, (*core, ORACLE), "paper"),
+        *_cells(LATENT_5, (LOCAL_BEST, AS_CODED), "paper"),
     )
     second = tuple(cell for case in CROWDS for cell in _cells(case, core, "paper"))
     # Five distributions first: that is where the ablations are.
@@ -57,6 +60,7 @@ def stages() -> list[Stage]:
         *(cell for case in (*cifar10, OOD_5) for cell in _cells(case, PAPERS, "lite")),
         *_cells(OOD_5, CONTROLS, "lite"),
         *TABLES["authors"].target.cells("lite"),
+        *TABLES["augmentation"].target.cells("lite"),
     )
     figures = [cell for figure in FIGURES.values() for cell in figure.cells("lite")]
     crowded = [cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == CROWD]

@@ -38,6 +38,7 @@ SURROUNDINGS = (
     "parameters",
     "label_distance",
     "examples",
+    "constant",
     "targets",
 )
 """What a result keeps of what its run said of itself."""

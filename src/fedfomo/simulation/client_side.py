@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedfomo import wire
+from fedfomo.augmentation import require_images
 from fedfomo.client import Client, ClientId, Effort, Start
 from fedfomo.errors import InputError
 from fedfomo.examples import ClientData
@@ -97,6 +98,11 @@ class Problem:
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
     targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
     privacy: Privacy = field(default_factory=Privacy)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trainer, Sgd) and self.trainer.augment:
+            for data in self.clients:
+                require_images(data.train.inputs)
 
     def guard(self, rounds: int) -> Guard | None:
         """Return what stands before the clients' records in a run of so many rounds; None: nothing."""
@@ -259,7 +265,7 @@ class _Played:
 
 def stack_of(problem: Problem, model: Model) -> Stack | None:
     """Return a stack of the clients' models, if that is right and worth while."""
-    if type(problem.trainer) is not Sgd or problem.privacy.is_on:
+    if type(problem.trainer) is not Sgd or problem.trainer.augment or problem.privacy.is_on:
         return None
     examples = max((data.train for data in problem.clients), key=len)
     return Stack.of(model, examples)
