@@ -14,6 +14,7 @@ def keep(
     after_training: float = 0.5,
     epsilons: Sequence[float | None] = (),
     seconds: float = 120.0,
+    constants: Sequence[float | None] | None = None,
 ) -> None:
     """Write the result of a cell that ended with these accuracies."""
     clients = len(accuracies)
@@ -25,6 +26,7 @@ def keep(
         "after_update": {"accuracy": accuracies},
         "after_training": {"accuracy": [after_training] * clients},
         "curves": {"after_update": [0.1, 0.3], "after_training": [0.3, 0.5]},
+        "constant": [0.5] * clients if constants is None else constants,
         "groups": [client // 2 for client in range(clients)],
         "targets": list(range(clients)),
         "affinity": {"after_rounds": [1, 2], "matrices": [matrix, matrix]},

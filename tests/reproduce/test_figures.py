@@ -9,6 +9,7 @@ from fedfomo.reproduce.catalogue import FIGURES
 from fedfomo.reproduce.charts import SHADES, Curve, colour_of, curves, matrix, ticks
 from fedfomo.reproduce.figures import draw
 from fedfomo.reproduce.results import Results
+from fedfomo.reproduce.svg import FAINT
 from made_results import keep
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -32,18 +33,18 @@ def test_a_figure_with_gaps_says_so(tmp_path: Path) -> None:
     cells = FIGURES["exploration"].cells("paper")
     keep(tmp_path, cells[0], [0.5])
     (path,) = draw("exploration", Results(tmp_path), tmp_path)
-    assert "8 of 9 cells are not computed" in path.read_text()
+    assert "9 of 10 cells are not computed" in path.read_text()
 
 
 def test_rows_of_a_matrix_are_light_for_what_is_valued_and_dark_for_what_harms() -> None:
     drawn = matrix([[9.0, 2.0, -4.0], [0.0, 9.0, 0.0], [1.0, -1.0, 9.0]], "P", None).body
     elements = ElementTree.fromstring(f"<g>{drawn}</g>").iter("path")  # noqa: S314  (our own drawing)
     paths = {element.get("fill"): element.get("d") for element in elements}
-    light, dark, neither = (colour_of(shade) for shade in (SHADES - 1, 0, SHADES // 2))
+    light, dark = (colour_of(shade) for shade in (SHADES - 1, 0))
     assert paths == {
         light: "M1 0h1v1h-1zM0 2h1v1h-1z",
         dark: "M2 0h1v1h-1zM1 2h1v1h-1z",
-        neither: "M0 1h1v1h-1zM2 1h1v1h-1z",
+        FAINT: "M0 1h1v1h-1zM2 1h1v1h-1z",
     }
 
 

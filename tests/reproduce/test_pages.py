@@ -67,16 +67,27 @@ def test_budgets_stand_beside_the_papers_and_are_finite_or_missing(tmp_path: Pat
     keep(tmp_path, Cell(noisy[0], FOMO_5, "lite"), [0.7, 0.7], epsilons=[8.0, 9.0])
     keep(tmp_path, Cell(noisy[1], FOMO_5, "lite"), [0.7, 0.7], epsilons=[2.0, None])
     shown = page(TABLES["table4"], Results(tmp_path))
-    assert "| FedFomo (n = 5), σ = 1 | **8.50** (6.89 ± 0.13) | – (8.20 ± 0.69) |" in shown
+    assert "| FedFomo (n = 5), σ = 1 | **8.50**, at most 9.00 (6.89 ± 0.13) | – (8.20 ± 0.69) |" in shown
     assert "| FedFomo (n = 5), σ = 2 | – (1.70 ± 0.04) | – (1.71 ± 0.15) |" in shown
 
 
 def test_a_page_shows_both_points_of_evaluation_and_the_command(tmp_path: Path) -> None:
     keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7, 0.6], after_training=0.75)
     shown = page(TABLES["table2"], Results(tmp_path))
-    assert "| D = 5: Local Training | 65.00 | 75.00 | 60.0 | 0 | 2.0 |" in shown
+    assert "| D = 5: Local Training | 65.00 | 65.00 | 75.00 | 60.0 | 0 | 2.0 |" in shown
     assert "fedfomo reproduce table2 --scale paper --seeds 3 --data FOLDER" in shown
     assert "D = 5, EMD 1.50 (2.80)" in shown
+
+
+def test_what_a_constant_answer_reaches_stands_below_and_its_clients_are_taken_out(tmp_path: Path) -> None:
+    for seed, constants in enumerate(([0.95, 0.5, None], [0.97, 0.5, 0.3])):
+        cell = Cell(LATENT_5, LOCAL, "paper", seed)
+        keep(tmp_path, cell, [0.95, 0.6, None if seed == 0 else 0.7], constants=constants)
+    shown = page(TABLES["table2"], Results(tmp_path))
+    # (72.5 + 59) / 2 by a constant; mixed clients have 60, and 65 with the second seed.
+    table = table_in_markdown(TABLES["table2"], "paper", Results(tmp_path))
+    assert row_of(table, "one constant answer a client")[1:] == ["–", "–", "–", "65.75", "–"]
+    assert "| D = 5: Local Training | 76.25 ± 1.77 | 62.50 |" in shown
 
 
 def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -> None:
@@ -125,8 +136,8 @@ def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the
         keep(tmp_path, Cell(LATENT_5, variant, "lite"), [0.5])
     (line,) = [line for line in refresh(block, Results(tmp_path), tmp_path).splitlines() if "D = 5" in line]
     assert line == (
-        "| CIFAR-10, latent distributions, D = 5 | all | 86.0 (85.0) | 80.0 (76.5) | 30.0 (32.1)"
-        " | FedAvg + fine-tuning 87.0, of 3 (pFedMe 78.7) | **−1.0** (+6.4) |"
+        "| CIFAR-10, latent distributions, D = 5 | all, 1 | 86.0 (85.0) | 80.0 (76.5) | 30.0 (32.1)"
+        " | FedAvg + fine-tuning 87.0, of 3 (Local Training 76.5) | **−1.0** (+8.5) |"
     )
 
 
@@ -136,7 +147,7 @@ def test_the_headline_compares_on_common_seeds(tmp_path: Path) -> None:
             keep(tmp_path, Cell(LATENT_5, variant, "paper", seed), [accuracy])
     keep(tmp_path, Cell(LATENT_5, DITTO, "paper", 0), [0.6])
     line = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path).splitlines()[-2]
-    assert "| 70.0 (85.0) |" in line
+    assert "| all, 1 | 70.0 (85.0) |" in line
     assert "Ditto 60.0, of 3" in line
     assert "**+10.0**" in line
 

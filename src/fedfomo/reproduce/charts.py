@@ -110,18 +110,18 @@ def bars(groups: Mapping[str, Sequence[Bar]], title: str, y_words: str, bar_widt
 
 
 def matrix(rows: Sequence[Sequence[float]], title: str, groups: Sequence[int] | None, side: float = 150) -> Picture:
-    """Draw a matrix: light above zero, dark below, each row by its own extremes; the diagonal is left white."""
+    """Draw a matrix: light above zero, dark below, each row by its own extremes, grey at zero; no diagonal."""
     size = len(rows)
-    paths: dict[int, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for receiver, row in enumerate(rows):
         others = [value for giver, value in enumerate(row) if giver != receiver]
         least, greatest = min(0.0, *others), max(0.0, *others)
         for giver, value in enumerate(row):
             if giver != receiver:
                 height = value / greatest if value > 0 else -value / least if value < 0 else 0.0
-                shade = round((1 + height) / 2 * (SHADES - 1))
-                paths.setdefault(shade, []).append(f"M{giver} {receiver}h1v1h-1z")
-    drawn = "\n".join(f'<path fill="{colour_of(shade)}" d="{"".join(path)}"/>' for shade, path in sorted(paths.items()))
+                colour = colour_of(round((1 + height) / 2 * (SHADES - 1))) if value else FAINT
+                paths.setdefault(colour, []).append(f"M{giver} {receiver}h1v1h-1z")
+    drawn = "\n".join(f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in sorted(paths.items()))
     scale = (
         f'<g transform="translate(0 {ABOVE:g}) scale({side / size:.4f})" shape-rendering="crispEdges">\n{drawn}\n</g>'
     )

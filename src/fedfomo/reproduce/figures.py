@@ -28,13 +28,10 @@ from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Accuracy, Result, Results
 from fedfomo.reproduce.svg import COLOURS, Picture, grid, titled
 
-MATRICES = (
-    "; rows receive, columns give; light: valued, dark: harmful, in between: never met, by each row's own extremes"
-)
+MATRICES = "; rows receive, columns give; light: valued, dark: harmful, by each row's own extremes; grey: never met"
 READING = {
     "weights": MATRICES,
     "privacy": MATRICES,
-    "targets": "; lines across bars are the paper's numbers",
 }
 SCALE_WORDS = {"paper": "full protocol", "lite": "a fifth of each client's data", "smoke": "a smoke run on digits"}
 Drawing = Callable[[str, Results], list[Picture]]
@@ -94,7 +91,7 @@ def targets(scale: str, results: Results) -> list[Picture]:
     table = TABLES["table3"]
     groups = {
         column.heading: [
-            replace(_bar(Cell(column.case, variant, scale), results), paper=_paper(table.name, variant, column.case))
+            replace(_bar(Cell(column.case, variant, scale), results), paper=_paper(scale, variant, column.case))
             for variant in PAPERS
         ]
         for column in table.columns
@@ -211,8 +208,9 @@ def _bar(cell: Cell, results: Results) -> Bar:
     return Bar(cell.variant.label, found.mean, found.spread)
 
 
-def _paper(table: str, variant: Variant, case: Case) -> float | None:
-    found = published(table, variant.name, case)
+def _paper(scale: str, variant: Variant, case: Case) -> float | None:
+    """Return the paper's number with foreign targets; nothing for part of the data, with which it has none."""
+    found = published("table3", variant.name, case) if scale == "paper" else None
     return None if found is None else found.mean
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from fedfomo.reproduce.catalogue import BEYOND, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
+from fedfomo.reproduce.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
 from fedfomo.reproduce.cells import SHOWN, Case, Cell
 from fedfomo.reproduce.claims import FOMO
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results
 
 Means = Mapping[Variant, float]
-OTHERS = tuple(variant for variant in (*PAPERS, *BEYOND) if variant not in (*FOMO, ORACLE))
+OTHERS = tuple(variant for variant in (*PAPERS, *BEYOND, *CONTROLS) if variant not in (*FOMO, ORACLE))
 """Whom FedFomo is measured against: whoever does not know the truth beforehand."""
 NEEDED = (FOMO_5, LOCAL, FEDAVG)
 """Without these, there is nothing to say about a case."""
@@ -31,17 +31,20 @@ def headline(results: Results) -> str:
     for name, words in WHERE.items():
         for column in TABLES[name].columns:
             for scale in SHOWN:
-                ours = _means(column.case, scale, results)
+                seeds, ours = _means(column.case, scale, results)
                 if all(variant in ours for variant in NEEDED):
-                    lines.append(_line(words.format(column.heading), scale, ours, _papers(name, column.case)))
+                    how = f"{SCALE_WORDS[scale]}, {seeds}"
+                    lines.append(_line(words.format(column.heading), how, ours, _papers(name, column.case, ours)))
                     break
     if not lines:
         return "Nothing has been computed yet."
-    head = "| setting | data | FedFomo | Local Training | FedAvg | best of the others | FedFomo is ahead of it by |"
+    head = (
+        "| setting | data, seeds | FedFomo | Local Training | FedAvg | best of the others | FedFomo is ahead of it by |"
+    )
     return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: |", *lines])
 
 
-def _line(where: str, scale: str, ours: Means, papers: Means) -> str:
+def _line(where: str, how: str, ours: Means, papers: Means) -> str:
     beside = [f"{ours[variant]:.1f} ({papers[variant]:.1f})" for variant in NEEDED]
     best, its_best = _best(ours), _best(papers)
     of = len(ours.keys() & set(OTHERS))
@@ -49,21 +52,23 @@ def _line(where: str, scale: str, ours: Means, papers: Means) -> str:
     lead, its_lead = (
         f"{means[FOMO_5] - means[other]:+.1f}".replace("-", "−") for means, other in ((ours, best), (papers, its_best))
     )
-    return f"| {where} | {SCALE_WORDS[scale]} | {' | '.join(beside)} | {rival} | **{lead}** ({its_lead}) |"
+    return f"| {where} | {how} | {' | '.join(beside)} | {rival} | **{lead}** ({its_lead}) |"
 
 
 def _best(means: Means) -> Variant:
     return max((variant for variant in OTHERS if variant in means), key=means.__getitem__)
 
 
-def _means(case: Case, scale: str, results: Results) -> dict[Variant, float]:
+def _means(case: Case, scale: str, results: Results) -> tuple[int, dict[Variant, float]]:
     """Return the mean accuracies of all variants that are computed, over the seeds that all of them have."""
     found = {variant: results.all_seeds(Cell(case, variant, scale)) for variant in (FOMO_5, *OTHERS)}
     known = {variant: runs for variant, runs in found.items() if runs}
     seeds = set[int].intersection(*map(set, known.values())) if known else set[int]()
-    return {variant: fmean(runs[seed].mean() for seed in seeds) for variant, runs in known.items() if seeds}
+    means = {variant: fmean(runs[seed].mean() for seed in seeds) for variant, runs in known.items() if seeds}
+    return len(seeds), means
 
 
-def _papers(table: str, case: Case) -> dict[Variant, float]:
-    found = {variant: published(table, variant.name, case) for variant in (FOMO_5, *OTHERS)}
+def _papers(table: str, case: Case, ours: Means) -> dict[Variant, float]:
+    """Return the paper's numbers of those that are computed here as well: a lead over others says something else."""
+    found = {variant: published(table, variant.name, case) for variant in ours}
     return {variant: number.mean for variant, number in found.items() if number is not None}

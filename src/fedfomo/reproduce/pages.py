@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import fmean
 
@@ -10,14 +11,16 @@ from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
 from fedfomo.reproduce.cells import SHOWN, Cell
 from fedfomo.reproduce.overview import BLANK, refresh
 from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Results
+from fedfomo.reproduce.results import MIXED, Results
 
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
 MISSING = "–"
 HOW_TO_READ = f"""\
 Accuracy in %, the mean over clients after the last federated update; ± is the standard deviation over seeds, where
 there are several. Behind it, in brackets, the paper's number and the difference ours − paper. {MISSING} stands for a
-cell that has not been computed."""
+cell that has not been computed. The last row is no method: it answers every client with the most frequent label of the
+client's training data. *Mixed* clients are those for whom that is right in less than {MIXED:.0%} of their test data."""
+CONSTANT = "one constant answer a client"
 
 
 def write_pages(results: Results, folder: Path, front: Path | None = None) -> list[Path]:
@@ -64,7 +67,14 @@ def table_in_markdown(table: Table, scale: str, results: Results) -> str:
         if row.is_papers or any(results.all_seeds(_cell(row, column, scale)) for column in table.columns):
             entries = [entry(table, row, column, scale, results) for column in table.columns]
             lines.append(f"| {row.label} | {' | '.join(entries)} |")
+    lines.append(f"| {CONSTANT} | {' | '.join(_constant(table, column, scale, results) for column in table.columns)} |")
     return "\n".join(lines)
+
+
+def _constant(table: Table, column: Column, scale: str, results: Results) -> str:
+    """Return what a constant answer would reach, over the seeds of whatever is computed of a column."""
+    runs = {seed: run for row in table.rows for seed, run in results.all_seeds(_cell(row, column, scale)).items()}
+    return f"{fmean(run.constant for run in runs.values()):.2f}" if runs else MISSING
 
 
 def entry(table: Table, row: Row, column: Column, scale: str, results: Results) -> str:
@@ -97,32 +107,31 @@ def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
 
 
 def _budgets(table: Table, scale: str, results: Results) -> list[str]:
-    """Return a table of ε, where the paper has one: the mean over clients, as far as it is finite."""
+    """Return a table of ε, where the paper has one: mean and largest over clients, as far as they are finite."""
     rows = [row for row in table.rows if published(table.name, row.name, table.columns[0].case, "epsilon")]
     if not rows:
         return []
     headings = " | ".join(column.heading for column in table.columns)
     lines = [
-        f"| ε of training records, mean over clients, δ = 10⁻⁵ | {headings} |",
+        f"| ε of training records, mean and largest over clients, δ = 10⁻⁵ | {headings} |",
         f"| --- |{' ---: |' * len(table.columns)}",
     ]
     for row in rows:
         entries: list[str] = []
         for column in table.columns:
-            spent = [run.epsilon for run in results.all_seeds(_cell(row, column, scale)).values()]
-            finite = [epsilon for epsilon in spent if epsilon is not None]
+            runs = results.all_seeds(_cell(row, column, scale)).values()
+            spent = [epsilon for run in runs for epsilon in run.epsilons]
+            ours = f"**{fmean(spent):.2f}**, at most {max(spent):.2f}" if spent else MISSING
             theirs = published(table.name, row.name, column.case, "epsilon")
-            entries.append(
-                f"{f'**{fmean(finite):.2f}**' if finite else MISSING} ({theirs.text if theirs else MISSING})"
-            )
+            entries.append(f"{ours} ({theirs.text if theirs else MISSING})")
         lines.append(f"| {row.label} | {' | '.join(entries)} |")
     return ["\n".join(lines)]
 
 
 def _details(table: Table, scale: str, results: Results) -> str:
     lines = [
-        "| cell | after update | after training | worst client | seeds | minutes a run |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| cell | after update | mixed clients | after training | worst client | seeds | minutes a run |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for column in table.columns:
         for row in table.rows:
@@ -130,9 +139,11 @@ def _details(table: Table, scale: str, results: Results) -> str:
             runs = results.all_seeds(cell)
             if runs:
                 worst = 100 * fmean(min(run.accuracies()) for run in runs.values())
+                mixed = fmean(run.mean_of_mixed for run in runs.values())
                 minutes = fmean(run.seconds for run in runs.values()) / 60
                 lines.append(
                     f"| {column.heading}: {row.label} | {results.accuracy(cell)} |"
+                    f" {MISSING if math.isnan(mixed) else f'{mixed:.2f}'} |"
                     f" {results.accuracy(cell, 'after_training')} | {worst:.1f} | {', '.join(map(str, runs))} |"
                     f" {minutes:.1f} |"
                 )

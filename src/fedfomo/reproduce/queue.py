@@ -57,7 +57,7 @@ def stages() -> list[Stage]:
     # Five distributions first: that is where the ablations are.
     cifar10 = [Case("cifar10", "latent", number) for number in (5, *(n for n in NUMBERS if n != 5))]
     third = (
-        *(cell for case in (*cifar10, OOD_5) for cell in _cells(case, PAPERS, "lite")),
+        *(cell for case in (*cifar10, OOD_5) for cell in _cells(case, (*PAPERS, LOCAL_BEST), "lite")),
         *_cells(OOD_5, CONTROLS, "lite"),
         *TABLES["authors"].target.cells("lite"),
         *TABLES["augmentation"].target.cells("lite"),

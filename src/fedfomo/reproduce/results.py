@@ -14,6 +14,8 @@ from fedfomo.errors import reading
 from fedfomo.reproduce.cells import Cell
 
 Point = Literal["after_update", "after_training"]
+MIXED = 0.9
+"""A client is mixed if a constant answer is right in a smaller share of its test data."""
 
 # Until cells have been timed: two workers on two ordinary cores, and the paper's network.
 SECONDS_A_GRADIENT = {"digits": 2e-6, "mnist": 1.5e-4, "cifar10": 3e-4, "cifar100": 3e-4}
@@ -34,15 +36,28 @@ class Result:
         known = self.accuracies(point)
         return 100 * fmean(known) if known else math.nan
 
+    @property
+    def constant(self) -> float:
+        """The mean accuracy in % of answering every client with the most frequent label of its training data."""
+        known = [value for value in self.content["constant"] if value is not None]
+        return 100 * fmean(known) if known else math.nan
+
+    @property
+    def mean_of_mixed(self) -> float:
+        """The mean accuracy in %, after the last update, over clients whom one constant answer does not satisfy."""
+        pairs = zip(self.content["after_update"]["accuracy"], self.content["constant"], strict=True)
+        known = [value for value, constant in pairs if value is not None and constant is not None and constant < MIXED]
+        return 100 * fmean(known) if known else math.nan
+
     def curve(self, point: Point = "after_update") -> list[float | None]:
         """Return the mean accuracy of each round's cohort."""
         return self.content["curves"][point]
 
     @property
-    def epsilon(self) -> float | None:
-        """The mean over clients of ε of their training records; None where it is infinite, or nothing was private."""
+    def epsilons(self) -> list[float]:
+        """Every client's ε of its training records; none where one is infinite, or nothing was private."""
         spent = [one["training"] for one in (self.content.get("spent") or {}).values()]
-        return fmean(spent) if spent and None not in spent else None
+        return [] if None in spent else spent
 
     @property
     def seconds(self) -> float:

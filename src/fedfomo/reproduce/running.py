@@ -27,6 +27,7 @@ from fedfomo.writing import write_atomically
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
+FEWEST_MATRICES = 5  # of the first seed, from which figures are drawn
 DIGITS = 4  # significant, of losses and times
 COARSE = 3  # significant digits of affinities, of which there are many
 SURROUNDINGS = (
@@ -122,7 +123,7 @@ def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, sec
         "curves": {point: [_mean(line[point]) for line in rounds] for point in points},
         **further,
         "taken": _rounded(record.taken),
-        "affinity": kept_affinities(folder),
+        "affinity": kept_affinities(folder, FEWEST_MATRICES if cell.seed == 0 else 1),
         "nominal_gradients": cell.gradients(),
         "seconds": round(seconds, 1),
         "cores": os.cpu_count(),
@@ -179,13 +180,13 @@ def _mean(scores: Mapping[str, Mapping[str, Any]]) -> float | None:
     return round(sum(known) / len(known), 6) if known else None
 
 
-def kept_affinities(folder: Path) -> dict[str, Any] | None:
+def kept_affinities(folder: Path, fewest: int = 1) -> dict[str, Any] | None:
     """Return the affinity matrices after some rounds: all of them, if they are small, and always the last."""
     files = sorted((folder / "affinity").glob("after-round-*.safetensors"))
     if not files:
         return None
     size = load_file(files[-1])["affinity"].numel()
-    most = max(1, MOST_NUMBERS // size)
+    most = max(fewest, MOST_NUMBERS // size)
     kept = [files[round((n + 1) * len(files) / most) - 1] for n in range(most)] if len(files) > most else files
     return {
         "after_rounds": [int(file.stem.rpartition("-")[2]) for file in kept],
