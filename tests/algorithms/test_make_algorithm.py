@@ -46,7 +46,7 @@ def test_values_are_taken_as_they_are() -> None:
         ("fedfumo", {}, "unknown method 'fedfumo': did you mean 'fedfomo'"),
         ("xyz", {}, "unknown method 'xyz': known: apfl, "),
         ("fedfomo", {"num_download": 3}, "option 'num_download' of method 'fedfomo': did you mean 'num_downloads'"),
-        ("local", {"epochs": 3}, "method 'local' has no options, but 'epochs' was given"),
+        ("local-all", {"epochs": 3}, "method 'local-all' has no options, but 'epochs' was given"),
         ("fedfomo", {"num_downloads": "many"}, "option 'num_downloads' of method 'fedfomo' must be a whole number"),
         ("fedfomo", {"num_downloads": 2.5}, "must be a whole number, not '2.5'"),
         ("fedfomo", {"num_downloads": True}, "must be a whole number, not 'True'"),
