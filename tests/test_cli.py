@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedfomo.cli import COMMANDS, main
+from fedfomo.commands.terminal import parse
 from fedfomo.config import CompareConfig, RunConfig, read_toml, write_toml
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
@@ -239,3 +240,10 @@ def test_who_uploads_nothing_new_is_named(tmp_path: Path, capsys: pytest.Capture
     assert re.search(r"client 0 uploaded nearly nothing new in \d rounds", capsys.readouterr().out)
     last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     assert last["suspected"]["0"] == "its own last model again"
+
+
+def test_the_data_set_decides_the_defaults_however_it_is_spelled() -> None:
+    for words in (["--dataset", "cifar10"], ["--dataset=cifar10"]):
+        training = parse("run", RunConfig, words).setting.training
+        assert (training.batch_size, training.augment) == (50, True)
+    assert parse("run", RunConfig, ["--rounds", "2"]).setting.training.batch_size == 20

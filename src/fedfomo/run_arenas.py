@@ -7,15 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedfomo.algorithms import make_algorithm
-from fedfomo.config import RunConfig, Setting, flags_of, options_of
+from fedfomo.config import Setting, flags_of
 from fedfomo.errors import require
 from fedfomo.experiment import read_config, read_record
 from fedfomo.report.comparing import Arena, ClientKey, compare_methods
-from fedfomo.run_facts import find_run
-
-# Settings in which runs may differ and still be compared: they decide where and how a run is computed.
-MAY_DIFFER = ("data", "workers", "executor", "device", "stack", "evaluate_every", "track")
+from fedfomo.run_facts import comparable, find_run, method_in_full
 
 
 def arenas_of(folders: Sequence[Path]) -> list[Arena]:
@@ -23,7 +19,7 @@ def arenas_of(folders: Sequence[Path]) -> list[Arena]:
     found: dict[str, dict[str, dict[int, Path]]] = {}  # by setting, method and seed
     for folder in _runs_in(folders):
         config = read_config(folder)
-        runs = found.setdefault(_title(config.setting), {}).setdefault(_method_in_full(config), {})
+        runs = found.setdefault(_title(config.setting), {}).setdefault(method_in_full(config), {})
         known = runs.setdefault(config.seed, folder)
         is_same = known == folder or _accuracies(known) == _accuracies(folder)  # every comparison has training alone
         fault = "have the same method, settings and seed, and ended differently"
@@ -48,17 +44,10 @@ def _title(setting: Setting) -> str:
     """Say what runs have in common that can be compared: all that decides a result, as far as it is not the default."""
     usual, scenario = Setting(), setting.scenario
     said = replace(scenario, scenario=usual.scenario.scenario, clients=usual.scenario.clients)
-    rest = replace(setting, scenario=said, rounds=usual.rounds, **{name: getattr(usual, name) for name in MAY_DIFFER})
+    rest = replace(comparable(setting), scenario=said, rounds=usual.rounds)
     further = [flag.removeprefix("--") for flag in flags_of(rest)]
     parts = [scenario.scenario, f"{scenario.clients} clients", *further, f"{setting.rounds} rounds"]
     return f"{setting.dataset}: {', '.join(parts)}"
-
-
-def _method_in_full(config: RunConfig) -> str:
-    """Name a method with its options, as far as they are not the default."""
-    chosen, usual = (vars(make_algorithm(config.method, given)) for given in (options_of(config.options), None))
-    options = [f"{name}={value}" for name, value in chosen.items() if value != usual[name]]
-    return f"{config.method} ({', '.join(options)})" if options else config.method
 
 
 def _of_all_seeds(runs: Mapping[int, Path]) -> dict[ClientKey, float]:

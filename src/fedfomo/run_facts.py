@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.archives import read_tensors
-from fedfomo.config import CompareConfig, RunConfig, flags_of, load_toml, options_of, read_toml
+from fedfomo.config import CompareConfig, RunConfig, Setting, flags_of, load_toml, named, options_of, read_toml
 from fedfomo.errors import InputError, reading, require
 from fedfomo.experiment import RunRecord, read_config, read_record
 from fedfomo.preparation import Prepared, prepare
@@ -29,6 +29,8 @@ from fedfomo.report.source import Ended, Source, judged_first
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
+# Settings in which runs may differ and still be compared: they decide where and how a run is computed.
+MAY_DIFFER = ("data", "workers", "executor", "device", "stack", "evaluate_every", "track")
 
 
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
@@ -62,9 +64,8 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
     config = read_config(folder)
     environment = _read(folder / "environment.json")
     names = [f"client {client}" for client in range(len(environment["examples"]))]
-    others = [*_siblings(folder, config), *beside]
-    ended = {read_config(other).method: other for other in (*others, folder) if (other / "result.json").exists()}
     _check_beside(folder, beside)
+    ended = _ended_runs(folder, config, [*_siblings(folder, config), *beside])
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
     algorithm: Any = make_algorithm(config.method, options_of(config.options))
@@ -114,6 +115,31 @@ def _comparison(folder: Path) -> CompareConfig | None:
     return read_toml(path, CompareConfig) if is_one else None
 
 
+def method_in_full(config: RunConfig) -> str:
+    """Name a method with its options, as far as they are not the default."""
+    chosen, usual = (vars(make_algorithm(config.method, given)) for given in (options_of(config.options), None))
+    options = [f"{name}={value}" for name, value in chosen.items() if value != usual[name]]
+    return f"{config.method} ({', '.join(options)})" if options else config.method
+
+
+def comparable(setting: Setting) -> Setting:
+    """Return what runs that stand side by side have in common: all that decides a result."""
+    usual = Setting()
+    return replace(setting, **{name: getattr(usual, name) for name in MAY_DIFFER})
+
+
+def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict[str, Path]:
+    """Name the finished runs: by their methods, and a second one of a method by its options as well."""
+    ended = {config.method: folder}
+    for other in others:
+        if (other / "result.json").exists():
+            theirs = read_config(other)
+            name = theirs.method if theirs.method not in ended else method_in_full(theirs)
+            require(name not in ended, f"{other} has the method and options of {ended.get(name)}: leave it out")
+            ended[name] = other
+    return {name: run for name, run in ended.items() if (run / "result.json").exists()}
+
+
 def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
     mine = _read(folder / "environment.json")
     for other in beside:
@@ -123,6 +149,10 @@ def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
         is_same = all(mine[part] == theirs[part] for part in ("data", "examples", "groups", "targets"))
         same_seed = config.seed == read_config(folder).seed
         require(is_same and same_seed, f"{other} had other clients than {folder}: they cannot stand side by side")
+        settings = [named(comparable(read_config(run).setting)) for run in (folder, other)]
+        differing = [name for name, value in settings[0].items() if settings[1][name] != value]
+        words = ", ".join(f"{name} ({settings[0][name]}, there {settings[1][name]})" for name in differing)
+        require(not differing, f"{other} had another setting than {folder}: {words}; a gap would be of both")
 
 
 def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Prepared | None) -> list[ClientFacts]:

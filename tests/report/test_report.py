@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from commands_called import SMALL, call
+from fedfomo.errors import InputError
 from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import Examination
@@ -152,6 +153,19 @@ def test_a_lone_run_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
     call("run", "--method", "local", "--out", str(local), *SMALL, "--rounds", "1")
     call("report", str(tmp_path / "alone"), "--beside", str(local))
     assert "→" in capsys.readouterr().out
+
+
+def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path, tmp_path: Path) -> None:
+    about = comparison / "fedfomo-seed-0"
+    setting = (*SMALL, "--rounds", "4")
+    few, longer = tmp_path / "few", tmp_path / "longer"
+    call("run", "--options", "num_downloads=2", "--out", str(few), *setting)
+    call("run", "--method", "local", "--out", str(longer), *SMALL, "--rounds", "5")
+    assert set(gather(about, [few]).ended) == {"local", "fedavg", "fedfomo", "fedfomo (num_downloads=2)"}
+    with pytest.raises(InputError, match=r"another setting than .*: rounds \(4, there 5\)"):
+        gather(about, [longer])
+    with pytest.raises(InputError, match="has the method and options of"):
+        gather(about, [few, few])
 
 
 def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ def parse(command: str, kind: type[C], arguments: list[str]) -> C:
     if arguments and not arguments[0].startswith("-"):
         path, arguments = Path(arguments[0]), arguments[1:]
         table = read_table(path, kind)
-    for flag, value in pairwise(arguments):
+    for word, following in pairwise([*arguments, ""]):
+        flag, equals, value = word.partition("=")
         if flag == "--dataset":
-            table["dataset"] = value
+            table["dataset"] = value if equals else following
     return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
 
 
