@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS
 from fedfomo.cli import COMMANDS, main
 from fedfomo.commands.terminal import parse
 from fedfomo.config import CompareConfig, RunConfig, read_toml, write_toml
+from fedfomo.experiment import left_out, runs_of
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
 
@@ -158,6 +160,10 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["compare", "--seeds", "1", "1"], "a seed is given twice"),
         (["compare", "--methods", "fedfomoo"], "did you mean 'fedfomo'?"),
         (["compare", "--options", "num_downloads=3"], "not of the form method.name=value"),
+        (["compare", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
+        (["compare", "--methods", "fedavg-shared", "--privacy.noise", "1"], "fedavg-shared cannot run here: it reads"),
+        (["run", "--privacy.noise", "1", "--share-fraction", "0.1"], "with privacy, clients cannot share examples"),
+        (["run", "--executor", "ray", "--device", "cuda"], "a Ray cluster computes on cpu, not cuda"),
         (["resume", "nowhere"], "nowhere is not the folder of a run"),
     ],
 )
@@ -200,6 +206,27 @@ def test_a_bad_configuration_file_is_refused_by_key(
 def test_unknown_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("run", "--round", "3") == 2
     assert "--rounds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "--method", "mocha-linear", "--privacy.noise", "1"], "past the noise"),
+        (["compare", "--methods", "local", "--privacy.noise", "1", "--privacy.delta", "0.5"], "choose a smaller delta"),
+    ],
+)
+def test_a_run_that_is_refused_late_leaves_no_folder(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in refusal(capsys, *arguments, "--out", str(tmp_path / "run"), *SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_methods_are_those_that_can_run() -> None:
+    config = parse("compare", CompareConfig, ["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
+    methods = {planned.method for planned in runs_of(config)}
+    assert set(ALGORITHMS) - methods == {"oracle", *READ_RECORDS, *JUDGE_BY_TRAINING}
+    assert {note.split()[0] for note in left_out(config)} == set(ALGORITHMS) - methods
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
