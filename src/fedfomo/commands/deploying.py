@@ -103,7 +103,7 @@ def init(arguments: list[str]) -> None:
 
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
     settings = config.settings
-    settings = replace(settings, capacity=max(settings.capacity or 2 * len(names), len(names)))
+    settings = replace(settings, capacity=settings.capacity or 2 * len(names))
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
