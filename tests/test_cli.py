@@ -164,6 +164,11 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["compare", "--methods", "fedavg-shared", "--privacy.noise", "1"], "fedavg-shared cannot run here: it reads"),
         (["run", "--privacy.noise", "1", "--share-fraction", "0.1"], "with privacy, clients cannot share examples"),
         (["run", "--executor", "ray", "--device", "cuda"], "a Ray cluster computes on cpu, not cuda"),
+        (["run", "--out", "x" * 300], "File name too long"),
+        (["run", "--out", "/dev/null/run"], "cannot use /dev/null/run: Not a directory"),
+        (["report", ".", "--out", "."], ". is a folder: give a file"),
+        (["report", ".", "--out", "/dev/null/x.html"], "/dev/null is a file"),
+        (["report", "compare", ".", "--out", "."], ". is a folder: give a file"),
         (["resume", "nowhere"], "nowhere is not the folder of a run"),
     ],
 )

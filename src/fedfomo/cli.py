@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from fedfomo.commands.terminal import fail
-from fedfomo.errors import InputError, is_disk_fault, unknown
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault, unknown
 
 USAGE = """\
 usage: fedfomo COMMAND [--help]
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         if not is_disk_fault(error):
             raise
-        fail(f"cannot write {error.filename}: {error.strerror}", 2)
+        fail(disk_sentence(error), 2)
     sys.exit(0)
 
 

@@ -157,6 +157,8 @@ def test_the_model_of_a_site_loads_into_the_users_module(tmp_path: Path, capsys:
     out = tmp_path / "leeds.safetensors"
     call("export", str(tmp_path / "saved"), "--site", "leeds", "--out", str(out))
     assert "model = make_model()" in capsys.readouterr().out
+    line = refused(capsys, "export", str(tmp_path / "saved"), "--site", "leeds", "--out", str(tmp_path))
+    assert "is a folder: give a file" in line
     module = nn.Linear(3, 2)
     module.load_state_dict(load_file(out))
     assert torch.equal(module.weight, result.models["leeds"].state_dict()["weight"])

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import tyro
 
-from fedfomo.commands.terminal import console, parse, warn
+from fedfomo.commands.terminal import console, parse, require_file, warn
 from fedfomo.data.config import SCENARIOS, ScenarioConfig
-from fedfomo.errors import require, unknown
+from fedfomo.errors import unknown
 
 MOST_WARNINGS = 10
 
@@ -110,7 +110,7 @@ def list_scenarios(arguments: list[str]) -> None:
 def show(arguments: list[str]) -> None:
     """Show what every client of a scenario would hold."""
     config = parse("scenarios show", ShowConfig, arguments)
-    _require_file(config.json)
+    require_file(config.json)
     from fedfomo.data.card import make_card
     from fedfomo.data.readers import load_data
     from fedfomo.display.card import draw_card
@@ -130,7 +130,7 @@ def show(arguments: list[str]) -> None:
 def build(arguments: list[str]) -> None:
     """Train VGG-11 on a data set and group its images by what the network sees in them."""
     config = parse("latent build", BuildConfig, arguments)
-    _require_file(config.out)
+    require_file(config.out)
     from fedfomo.data.assignments import build_groups, own_file, write_groups
     from fedfomo.data.cache import cache_folder
     from fedfomo.data.embedding import schedule_for
@@ -182,8 +182,3 @@ def _choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], argu
     if name not in verbs:
         raise unknown(f"word after '{command}':", name, verbs)
     verbs[name](rest)
-
-
-def _require_file(path: Path | None) -> None:
-    # Refused before hours of work, not after.
-    require(path is None or not path.is_dir(), f"{path} is a folder: give a file")

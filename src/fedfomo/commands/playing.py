@@ -16,7 +16,7 @@ from fedfomo.config import CompareConfig, RunConfig, Setting, named, options_of,
 from fedfomo.display.privacy import epsilon_table
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
-from fedfomo.errors import InputError, is_disk_fault
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault
 from fedfomo.experiment import RunRecord, go_on, left_out, new_folder, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
@@ -133,7 +133,7 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     except OSError as error:
         if not is_disk_fault(error):
             raise
-        fail(f"cannot write {error.filename}: {error.strerror}; put that right, then {hint}", 2)
+        fail(f"{disk_sentence(error)}; put that right, then {hint}", 2)
     except WorkerLostError as error:
         fail(f"{error}: with fewer workers, {hint} --workers N", 2)
     for client, number in sorted(record.refusals.items()):

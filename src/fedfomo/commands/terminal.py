@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 
 from fedfomo.config import CompareConfig, RunConfig, build, read_table
+from fedfomo.errors import require
 
 C = TypeVar("C")
 console = Console(highlight=False)
@@ -31,6 +32,13 @@ def parse(command: str, kind: type[C], arguments: list[str]) -> C:
         if flag == "--dataset":
             table["dataset"] = value if equals else following
     return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
+
+
+def require_file(path: Path | None) -> None:
+    """Refuse, before hours of work and not after, a place where no file can be written."""
+    if path is not None:
+        require(not path.is_dir(), f"{path} is a folder: give a file")
+        require(path.parent.is_dir() or not path.parent.exists(), f"{path.parent} is a file: give a folder's file")
 
 
 def warn(message: str) -> None:
