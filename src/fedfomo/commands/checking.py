@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+from rich.markup import escape
 
 from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.errors import InputError, require
@@ -45,7 +46,7 @@ def check(arguments: list[str]) -> None:
     if config.validation_fraction is not None:
         given["validation_fraction"] = config.validation_fraction
     found = check_sites(**given)
-    width = max(len(card.name) for card in found.sites)
+    width = max((len(card.name) for card in found.sites), default=len("site"))
     console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
     for card in found.sites:
         counts = f"{card.name:<{width}} {card.train:>7} {card.validation:>8} {card.test:>7}  "
@@ -53,7 +54,7 @@ def check(arguments: list[str]) -> None:
     for note in found.warnings:
         warn(note)
     for fault in found.faults:
-        console.print(f"[red]fault:[/red] {fault}", soft_wrap=True)
+        console.print("[red]fault:[/red]", escape(fault), soft_wrap=True)
     if found.faults:
         raise InputError(f"{len(found.faults)} faults must be put right before these sites can federate")
     console.print(f"{len(found.sites)} sites can federate")
