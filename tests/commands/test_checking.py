@@ -170,6 +170,9 @@ def test_without_sites_or_a_division_nothing_is_checked(sites: dict[Any, Any], f
 
 def test_what_is_no_folder_and_no_module_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "there is no folder, file or module" in refused(capsys, "check", "no_such_module_anywhere")
+    for typo in ("./typo", "no_such_package.sites", "a..b", "../sites", "json.no_such_part"):
+        assert f"there is no folder, file or module {typo}" in refused(capsys, "check", typo)
+    assert "there is no file typo.py" in refused(capsys, "check", "./typo.py")
     empty = tmp_path / "empty.py"
     empty.write_text("")
     assert "defines no sites" in refused(capsys, "check", str(empty))

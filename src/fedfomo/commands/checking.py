@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +11,7 @@ from rich.markup import escape
 
 from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.errors import InputError, require
+from fedfomo.own_files import find_module, run_file
 
 if TYPE_CHECKING:
     from fedfomo.checks import SiteCard
@@ -61,18 +60,7 @@ def check(arguments: list[str]) -> None:
 
 
 def _from_module(name: str) -> dict[str, Any]:
-    path = Path(name)
-    if path.suffix == ".py":
-        require(path.exists(), f"there is no file {path}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        sys.path.insert(0, str(path.parent.resolve()))
-    else:
-        sys.path.insert(0, str(Path.cwd()))
-        spec = importlib.util.find_spec(name) if name.isidentifier() or "." in name else None
-    require(spec is not None and spec.loader is not None, f"there is no folder, file or module {name}")
-    assert spec is not None and spec.loader is not None  # noqa: S101, PT018
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module: Any = run_file(Path(name)) if name.endswith(".py") else find_module(name)
     require(hasattr(module, "sites"), f"{name} defines no sites: it takes sites = {{name: (train, target)}}")
     sites = module.sites() if callable(module.sites) else module.sites
     rest = {word: getattr(module, word) for word in ("make_model", "loss", "metric") if hasattr(module, word)}
