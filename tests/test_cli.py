@@ -41,6 +41,7 @@ def test_help_is_quick_and_names_every_command() -> None:
         shown = subprocess.run([sys.executable, "-m", "fedfomo", "--help"], capture_output=True, text=True, check=True)
         times.append(time.perf_counter() - started)
     assert all(re.search(rf"^  {name} ", shown.stdout, re.MULTILINE) for name in COMMANDS)
+    assert "report compare" in shown.stdout
     # What makes help slow is torch; a busy machine makes seconds unreliable, so ask for the cause as well.
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, fedfomo.cli; print('torch' in sys.modules, 'numpy' in sys.modules)"],
@@ -56,6 +57,12 @@ def test_help_is_quick_and_names_every_command() -> None:
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(command, "--help") == 0
     assert f"fedfomo {command}" in capsys.readouterr().out
+
+
+def test_the_help_of_capacity_says_what_its_default_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("deploy", "init", "--help") == 0
+    shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "0 for twice as many as there are at first" in shown
 
 
 def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

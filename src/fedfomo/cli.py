@@ -22,7 +22,8 @@ Personalised federated learning: every client federates with the clients that he
   run         run one method and keep everything about it in a folder
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      go on with a run or a comparison that was stopped or killed
-  report      write one HTML file about a run: who benefits from whom, and does federating pay
+  report      write one HTML file about a run: who benefits from whom, and does federating pay;
+              report compare: about several, whose methods are set against each other
   export      write one client's model, ready for load_state_dict
   check       look at your own sites before a run: counts, labels, samples that are there twice
   methods     list the methods; with a name, its options

@@ -1,4 +1,4 @@
-"""The commands about finished runs: their reports, and their models."""
+"""The command that writes reports: about one run, or about several side by side."""
 
 from __future__ import annotations
 

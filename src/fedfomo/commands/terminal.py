@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -11,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from fedfomo.config import CompareConfig, RunConfig, build, read_table
-from fedfomo.errors import require
+from fedfomo.errors import require, unknown
 
 C = TypeVar("C")
 console = Console(highlight=False)
@@ -32,6 +33,19 @@ def parse(command: str, kind: type[C], arguments: list[str]) -> C:
         if flag == "--dataset":
             table["dataset"] = value if equals else following
     return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
+
+
+def choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], arguments: list[str]) -> None:
+    """Run the verb that follows a command, or say which there are."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(map(len, verbs)) + 2
+        sys.stdout.write(f"usage: fedfomo {command} {'|'.join(verbs)} [--help]\n\n")
+        sys.stdout.writelines(f"  {name:<{width}}{verb.__doc__}\n" for name, verb in verbs.items())
+        return
+    name, *rest = arguments
+    if name not in verbs:
+        raise unknown(f"word after '{command}':", name, verbs)
+    verbs[name](rest)
 
 
 def require_file(path: Path | None) -> None:
