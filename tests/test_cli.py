@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS
 from fedfomo.cli import COMMANDS, main
 from fedfomo.commands.terminal import parse
 from fedfomo.config import CompareConfig, RunConfig, read_toml, write_toml
+from fedfomo.experiment import left_out, runs_of
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
 
@@ -39,6 +41,7 @@ def test_help_is_quick_and_names_every_command() -> None:
         shown = subprocess.run([sys.executable, "-m", "fedfomo", "--help"], capture_output=True, text=True, check=True)
         times.append(time.perf_counter() - started)
     assert all(re.search(rf"^  {name} ", shown.stdout, re.MULTILINE) for name in COMMANDS)
+    assert "report compare" in shown.stdout
     # What makes help slow is torch; a busy machine makes seconds unreliable, so ask for the cause as well.
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, fedfomo.cli; print('torch' in sys.modules, 'numpy' in sys.modules)"],
@@ -54,6 +57,12 @@ def test_help_is_quick_and_names_every_command() -> None:
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(command, "--help") == 0
     assert f"fedfomo {command}" in capsys.readouterr().out
+
+
+def test_the_help_of_capacity_says_what_its_default_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("deploy", "init", "--help") == 0
+    shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "0 for twice as many as there are at first" in shown
 
 
 def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,6 +167,15 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["compare", "--seeds", "1", "1"], "a seed is given twice"),
         (["compare", "--methods", "fedfomoo"], "did you mean 'fedfomo'?"),
         (["compare", "--options", "num_downloads=3"], "not of the form method.name=value"),
+        (["compare", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
+        (["compare", "--methods", "fedavg-shared", "--privacy.noise", "1"], "fedavg-shared cannot run here: it reads"),
+        (["run", "--privacy.noise", "1", "--share-fraction", "0.1"], "with privacy, clients cannot share examples"),
+        (["run", "--executor", "ray", "--device", "cuda"], "a Ray cluster computes on cpu, not cuda"),
+        (["run", "--out", "x" * 300], "File name too long"),
+        (["run", "--out", "/dev/null/run"], "cannot use /dev/null/run: Not a directory"),
+        (["report", ".", "--out", "."], ". is a folder: give a file"),
+        (["report", ".", "--out", "/dev/null/x.html"], "/dev/null is a file"),
+        (["report", "compare", ".", "--out", "."], ". is a folder: give a file"),
         (["resume", "nowhere"], "nowhere is not the folder of a run"),
     ],
 )
@@ -200,6 +218,27 @@ def test_a_bad_configuration_file_is_refused_by_key(
 def test_unknown_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("run", "--round", "3") == 2
     assert "--rounds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "--method", "mocha-linear", "--privacy.noise", "1"], "past the noise"),
+        (["compare", "--methods", "local", "--privacy.noise", "1", "--privacy.delta", "0.5"], "choose a smaller delta"),
+    ],
+)
+def test_a_run_that_is_refused_late_leaves_no_folder(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in refusal(capsys, *arguments, "--out", str(tmp_path / "run"), *SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_methods_are_those_that_can_run() -> None:
+    config = parse("compare", CompareConfig, ["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
+    methods = {planned.method for planned in runs_of(config)}
+    assert set(ALGORITHMS) - methods == {"oracle", *READ_RECORDS, *JUDGE_BY_TRAINING}
+    assert {note.split()[0] for note in left_out(config)} == set(ALGORITHMS) - methods
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

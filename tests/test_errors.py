@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.errors import InputError, is_disk_fault, naming, reading, require, unknown
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault, naming, reading, require, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -34,6 +34,11 @@ def test_a_failed_write_names_its_file() -> None:
         fail()
     assert is_disk_fault(caught.value)
     assert not is_disk_fault(FileNotFoundError(errno.ENOENT, "No such file"))
+
+
+def test_only_a_disk_that_takes_no_more_is_said_to_refuse_writing() -> None:
+    said = {number: disk_sentence(OSError(number, "why", "some/file")) for number in (errno.ENOSPC, errno.EACCES)}
+    assert said == {errno.ENOSPC: "cannot write some/file: why", errno.EACCES: "cannot use some/file: why"}
 
 
 @pytest.mark.parametrize("content", ["", "[", "[" * 100_000, '{"b": 1}', "3", "null", '"text"', "[1]"])

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from fedfomo.data.card import overlap
@@ -18,7 +17,7 @@ from fedfomo.model import Loss, Metric, Model
 from fedfomo.objectives import objective_of
 from fedfomo.report.compiling import TINY_VALIDATION
 from fedfomo.report.examination import label_counts
-from fedfomo.sites import VALIDATION_FRACTION, Site, client_data
+from fedfomo.sites import VALIDATION_FRACTION, Site, client_data, data_faults, name_faults, require_sites
 
 FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
 SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
@@ -54,7 +53,14 @@ def check_sites(
     validation_fraction: float = VALIDATION_FRACTION,
 ) -> Checked:
     """Look at sites, and at the model if there is one, without training anything."""
-    data = {name: client_data(name, site, validation_fraction, seed=0) for name, site in sites.items()}
+    require_sites(sites, validation_fraction)
+    faults = list(name_faults(sites))
+    data: dict[str, ClientData] = {}
+    for name, site in sites.items():
+        try:
+            data[name] = client_data(name, site, validation_fraction, seed=0)
+        except InputError as error:
+            faults.append(str(error))
     counts = label_counts(list(data.values()))
     cards = [
         SiteCard(
@@ -67,13 +73,17 @@ def check_sites(
         )
         for k, (name, own) in enumerate(data.items())
     ]
-    faults = [*_broken(data), *_leaks(data)]
     warnings = [*_shortages(cards), *_foreign(cards), *_shared(data), *_privacy(cards)]
+    model, initial = None, None
     if make_model is not None:
         module = make_model()
-        faults += _misfits(module, data, loss, metric)
+        objective = objective_of(loss, metric)
+        model = Model(module, objective.loss, objective.metric)
+        initial = model.read()
         warnings += _batch_norm(module, cards)
-    return Checked(cards, faults, warnings)
+    for name, own in data.items():
+        faults += data_faults(name, own, model, initial)
+    return Checked(cards, [*faults, *_leaks(data)], warnings)
 
 
 def _shortages(cards: Sequence[SiteCard]) -> list[str]:
@@ -157,15 +167,6 @@ def _shared(data: Mapping[str, ClientData]) -> list[str]:
     return [*notes, f"and {len(ranked) - MOST_NAMED} more pairs of sites"] if len(ranked) > MOST_NAMED else notes
 
 
-def _broken(data: Mapping[str, ClientData]) -> list[str]:
-    return [
-        f"{name}: its {part} inputs hold values that are not finite"
-        for name, own in data.items()
-        for part, examples in _parts(own).items()
-        if examples.inputs.is_floating_point() and not bool(torch.isfinite(examples.inputs).all())
-    ]
-
-
 def _privacy(cards: Sequence[SiteCard]) -> list[str]:
     few = [card.name for card in cards if 0 < card.train < FEW_FOR_PRIVACY]
     general = (
@@ -176,21 +177,6 @@ def _privacy(cards: Sequence[SiteCard]) -> list[str]:
         return [general]
     least = f"fewer than {FEW_FOR_PRIVACY} training examples"
     return [general, f"privacy: with differential privacy, {least} teach little: {_listed(few)}"]
-
-
-def _misfits(module: nn.Module, data: Mapping[str, ClientData], loss: Loss | str, metric: Metric | None) -> list[str]:
-    objective = objective_of(loss, metric)
-    model = Model(module, objective.loss, objective.metric)
-    initial = model.read()
-    notes: list[str] = []
-    for name, own in data.items():
-        for part, examples in _parts(own).items():
-            if len(examples):
-                try:
-                    model.try_out(initial, examples)
-                except InputError as error:
-                    notes.append(f"{name}, {part} data: {error}")
-    return notes
 
 
 def _batch_norm(module: nn.Module, cards: Sequence[SiteCard]) -> list[str]:

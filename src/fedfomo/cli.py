@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from fedfomo.commands.terminal import fail
-from fedfomo.errors import InputError, is_disk_fault, unknown
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault, unknown
 
 USAGE = """\
 usage: fedfomo COMMAND [--help]
@@ -22,7 +22,8 @@ Personalised federated learning: every client federates with the clients that he
   run         run one method and keep everything about it in a folder
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      go on with a run or a comparison that was stopped or killed
-  report      write one HTML file about a run: who benefits from whom, and does federating pay
+  report      write one HTML file about a run: who benefits from whom, and does federating pay;
+              report compare: about several, whose methods are set against each other
   export      write one client's model, ready for load_state_dict
   check       look at your own sites before a run: counts, labels, samples that are there twice
   methods     list the methods; with a name, its options
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         if not is_disk_fault(error):
             raise
-        fail(f"cannot write {error.filename}: {error.strerror}", 2)
+        fail(disk_sentence(error), 2)
     sys.exit(0)
 
 

@@ -80,6 +80,10 @@ class Setting:
             if tracker not in TRACKERS:
                 raise unknown("tracker", tracker, TRACKERS)
         require(self.workers is None or self.workers >= 0, f"workers must be at least 0, not {self.workers}")
+        is_alone = not self.privacy.is_on or self.scenario.share_fraction == 0
+        require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
+        is_possible = self.executor == "processes" or self.device.partition(":")[0] == "cpu"
+        require(is_possible, f"a Ray cluster computes on cpu, not {self.device}: leave out --device or --executor")
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,20 @@ def require(holds: bool, message: str) -> None:
         raise InputError(message)
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""What only whoever writes is told."""
+NO_ACCESS = (errno.EIO, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""What whoever reads may be told as well."""
+
+
 def is_disk_fault(error: OSError) -> bool:
-    """Tell whether a disk is full, failing or closed to us, which no program can put right."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
+    """Tell whether a disk is full, failing or closed to us, or has no such place, which no program can put right."""
+    return error.errno in (*NO_ROOM, *NO_ACCESS)
+
+
+def disk_sentence(error: OSError) -> str:
+    """Say which file the disk refused, and why."""
+    return f"cannot {'write' if error.errno in NO_ROOM else 'use'} {error.filename}: {error.strerror}"
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from fedfomo.affinity import agreement, group_by_affinity
-from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.config import CompareConfig, RunConfig, options_of, read_toml, write_toml
+from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
+from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
 from fedfomo.environment import check_processor, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
@@ -133,9 +133,11 @@ def read_record(folder: Path) -> RunRecord:
 def runs_of(config: CompareConfig) -> list[RunConfig]:
     """List the runs of a comparison; local training is always among them."""
     methods = list(dict.fromkeys(("local", *config.methods)))
+    impossible = _impossible(config.setting)
     if config.methods == ("all",):
-        has_groups = config.setting.scenario.scenario in ("latent", "ood")
-        methods = [method for method in ALGORITHMS if has_groups or method != "oracle"]
+        methods = [method for method in ALGORITHMS if method not in impossible]
+    for method in methods:
+        require(method not in impossible, f"{method} cannot run here: {impossible.get(method)}")
     options: dict[str, list[str]] = {}
     for pair in config.options:
         method, dot, option = pair.partition(".")
@@ -148,6 +150,26 @@ def runs_of(config: CompareConfig) -> list[RunConfig]:
         for seed in config.seeds
         for method in methods
     ]
+
+
+def left_out(config: CompareConfig) -> list[str]:
+    """Say which methods a comparison of all leaves out, and why."""
+    if config.methods != ("all",):
+        return []
+    return [f"{method} is left out: {reason}" for method, reason in _impossible(config.setting).items()]
+
+
+def _impossible(setting: Setting) -> dict[str, str]:
+    """Name the methods that cannot run in a setting, each with the reason."""
+    found: dict[str, str] = {}
+    if setting.scenario.scenario not in ("latent", "ood"):
+        found["oracle"] = "it needs to know clients' true groups, and this scenario has none"
+    if setting.privacy.is_on:
+        found |= dict.fromkeys(READ_RECORDS, "it reads private records itself, past the noise")
+        if setting.privacy.validation_noise is None:
+            reason = "it judges models by training records, which with privacy takes --privacy.validation-noise"
+            found |= dict.fromkeys(JUDGE_BY_TRAINING, reason)
+    return found
 
 
 def _score(content: dict[str, Any]) -> Score:

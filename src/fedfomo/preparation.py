@@ -12,7 +12,7 @@ from fedfomo.data.readers import load_data
 from fedfomo.data.scale import Scale
 from fedfomo.data.scenarios import Scenario, build_scenario
 from fedfomo.data.sets import DataSet
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import InputError, unknown
 from fedfomo.model import Model, works_channels_last
 from fedfomo.networks import NETWORKS
 from fedfomo.randomness import layers_draw_from, stream
@@ -44,14 +44,9 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     channels_last = works_channels_last(module, data.train.inputs)
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
-    if setting.privacy.is_on:
-        is_alone = setting.scenario.share_fraction == 0
-        require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
     problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     workers = workers if model.device.type == "cpu" else 0
-    is_possible = setting.executor == "processes" or model.device.type == "cpu"
-    require(is_possible, f"a Ray cluster computes on cpu, not {setting.device}: leave out --device or --executor")
     plan = Plan(
         rounds=setting.rounds,
         participation=setting.participation,

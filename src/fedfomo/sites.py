@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,9 +127,9 @@ def federate(
     per example; the metric returns one value per example, higher being better. `privacy` makes training and, if it
     says so, judgement differentially private. Methods named in `beside` are run as well, for the report.
     """
-    require(isinstance(sites, Mapping) and len(sites) > 0, "give sites as {name: (train, target)}, at least one")  # pyright: ignore[reportUnnecessaryIsInstance]
-    _check_names(sites)
-    require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
+    require_sites(sites, validation_fraction)
+    for fault in name_faults(sites):
+        raise InputError(fault)
     names = tuple(sites)
     data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
     with layers_draw_from(stream(seed, "initial model")):
@@ -174,6 +174,14 @@ def federate(
     )
 
 
+def require_sites(sites: Mapping[str, Site], validation_fraction: float) -> None:
+    """Refuse what is no mapping of sites at all, and a division that is none."""
+    require(isinstance(sites, Mapping) and len(sites) > 0, "give sites as {name: (train, target)}, at least one")  # pyright: ignore[reportUnnecessaryIsInstance]
+    odd = [name for name in sites if not isinstance(name, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    require(not odd, f"names of sites are texts, not {odd}")
+    require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
+
+
 def client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
     """Read a site's parts, and divide a target into validation and test if it comes in one."""
     is_site = isinstance(site, tuple | list) and len(site) in (2, 3)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -192,26 +200,34 @@ def client_data(name: str, site: Site, validation_fraction: float, seed: int) ->
     return ClientData(train, target.take(order[:cut]), target.take(order[cut:]))
 
 
-def _check_names(sites: Mapping[str, Site]) -> None:
+def name_faults(sites: Mapping[str, Site]) -> Iterator[str]:
+    """Find names that cannot name files, or would name the same."""
     for name in sites:
-        is_plain = re.fullmatch(r"[^/\\\x00-\x1f]+", name) and not name.startswith(".")
-        require(bool(is_plain), f"site name '{name}' cannot name a file: leave out slashes and leading dots")
-    twins = len({name.casefold() for name in sites}) < len(sites)
-    require(not twins, "two sites differ in upper and lower case only: their files would overwrite each other")
+        if not re.fullmatch(r"[^/\\\x00-\x1f]+", name) or name.startswith("."):
+            yield f"site name '{name}' cannot name a file: leave out slashes and leading dots"
+    if len({name.casefold() for name in sites}) < len(sites):
+        yield "two sites differ in upper and lower case only: their files would overwrite each other"
 
 
-def check_data(name: str, data: ClientData, model: Model, initial: Tensor) -> None:
-    """Refuse before anything is computed what would fail, or mislead, after an hour."""
+def data_faults(name: str, data: ClientData, model: Model | None, initial: Tensor | None) -> Iterator[str]:
+    """Find what would fail, or mislead, after an hour: in the data themselves, and where there is a model, with it."""
     for part, examples in (("training", data.train), ("validation", data.validation), ("test", data.test)):
         if len(examples) == 0:
             continue
         for what, tensor in (("inputs", examples.inputs), ("labels", examples.labels)):
-            is_whole = not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
-            require(is_whole, f"site '{name}': its {part} {what} hold values that are not finite")
-        try:
-            model.try_out(initial, examples)
-        except InputError as error:
-            raise InputError(f"site '{name}', {part} data: {error}") from error
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                yield f"site '{name}': its {part} {what} hold values that are not finite"
+        if model is not None and initial is not None:
+            try:
+                model.try_out(initial, examples)
+            except InputError as error:
+                yield f"site '{name}', {part} data: {error}"
+
+
+def check_data(name: str, data: ClientData, model: Model, initial: Tensor) -> None:
+    """Refuse the first fault before anything is computed."""
+    for fault in data_faults(name, data, model, initial):
+        raise InputError(fault)
 
 
 def _refusals(names: tuple[str, ...], result: RunResult) -> list[str]:

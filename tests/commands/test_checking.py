@@ -1,7 +1,9 @@
 """Looking at sites before a run, and handing models over after one."""
 
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,8 +125,54 @@ def test_a_model_that_does_not_fit_is_a_fault() -> None:
     assert "the model cannot take" in found.faults[0]
 
 
+BROKEN = torch.tensor([[1.0, 2.0, math.nan]] * 8)
+
+
+@pytest.mark.parametrize(
+    ("sites", "fault"),
+    [
+        ({"../leeds": (part(0, 40), part(1, 40))}, "cannot name a file"),
+        ({name: (part(k, 40), part(k + 5, 40)) for k, name in enumerate(("leeds", "Leeds"))}, "upper and lower case"),
+        ({"leeds": (part(0, 40),)}, "site 'leeds': give (train, target)"),
+        ({"leeds": ((BROKEN, torch.zeros(8)), part(1, 40))}, "its training inputs hold values that are not finite"),
+        ({"leeds": ((torch.ones(8, 3), BROKEN), part(1, 40))}, "its training labels hold values that are not finite"),
+        ({"leeds": (part(0, 40), part(1, 40, label=9))}, "site 'leeds', validation data: "),
+    ],
+)
+def test_a_check_finds_what_a_federation_refuses(sites: dict[str, Any], fault: str) -> None:
+    found = check_sites(sites, lambda: nn.Linear(3, 2)).faults
+    assert fault in found[0]
+    with pytest.raises(InputError, match=re.escape(found[0])):
+        fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=1, workers=0)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    sites: dict[str, Any] = {"a/b": (part(0, 40), part(1, 40)), "turin": (part(2, 40),), "lyon": (part(3, 40), "x")}
+    found = check_sites(sites)
+    assert [re.findall("a/b|turin|lyon", fault) for fault in found.faults] == [["a/b"], ["turin"], ["lyon"]]
+    assert [card.name for card in found.sites] == ["a/b"]
+
+
+@pytest.mark.parametrize(
+    ("sites", "fraction", "words"),
+    [
+        ({}, 0.5, "at least one"),
+        ({0: (part(0, 40), part(1, 40))}, 0.5, "names of sites are texts"),
+        ({"leeds": (part(0, 40), part(1, 40))}, 7.0, "between 0 and 1, not 7"),
+    ],
+)
+def test_without_sites_or_a_division_nothing_is_checked(sites: dict[Any, Any], fraction: float, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        check_sites(sites, validation_fraction=fraction)
+    with pytest.raises(InputError, match=words):
+        fedfomo.federate(lambda: nn.Linear(3, 2), sites, validation_fraction=fraction)
+
+
 def test_what_is_no_folder_and_no_module_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "there is no folder, file or module" in refused(capsys, "check", "no_such_module_anywhere")
+    for typo in ("./typo", "no_such_package.sites", "a..b", "../sites", "json.no_such_part"):
+        assert f"there is no folder, file or module {typo}" in refused(capsys, "check", typo)
+    assert "there is no file typo.py" in refused(capsys, "check", "./typo.py")
     empty = tmp_path / "empty.py"
     empty.write_text("")
     assert "defines no sites" in refused(capsys, "check", str(empty))
@@ -157,6 +205,8 @@ def test_the_model_of_a_site_loads_into_the_users_module(tmp_path: Path, capsys:
     out = tmp_path / "leeds.safetensors"
     call("export", str(tmp_path / "saved"), "--site", "leeds", "--out", str(out))
     assert "model = make_model()" in capsys.readouterr().out
+    line = refused(capsys, "export", str(tmp_path / "saved"), "--site", "leeds", "--out", str(tmp_path))
+    assert "is a folder: give a file" in line
     module = nn.Linear(3, 2)
     module.load_state_dict(load_file(out))
     assert torch.equal(module.weight, result.models["leeds"].state_dict()["weight"])

@@ -164,6 +164,7 @@ def test_a_set_is_downloaded(tmp_path: Path, capsys: Captured, monkeypatch: pyte
         (["latent", "build", "--dataset", "x", "--data", "nowhere"], "there is no folder nowhere"),
         (["latent", "build", "--dataset", "x", "--data", ".", "--out", "."], ". is a folder: give a file"),
         (["latent", "table", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
+        (["deploy", "add_site"], "unknown word after 'deploy': 'add_site': did you mean 'add-site'?"),
         (["scenarios", "shwo"], "did you mean 'show'?"),
         (["scenarios", "show", "--json", "."], ". is a folder: give a file"),
         (["scenarios", "show", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
@@ -179,7 +180,7 @@ def test_bad_input_gets_one_clear_line(arguments: list[str], line: str, capsys: 
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("words", [["latent"], ["data"], ["latent", "--help"], ["scenarios", "--help"]])
+@pytest.mark.parametrize("words", [["latent"], ["data"], ["latent", "--help"], ["scenarios", "--help"], ["deploy"]])
 def test_commands_name_their_words(words: list[str], capsys: Captured) -> None:
     assert call(*words) == 0
     assert f"usage: fedfomo {words[0]} " in capsys.readouterr().out

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedfomo.flower import errands
-from fedfomo.flower.errands import WorkerLostError, send
+from fedfomo.flower.errands import NoAnswerError, send
 
 WORKER = """
 import os, sys
@@ -56,9 +56,9 @@ def test_a_worker_that_dies_over_an_order_is_reported(
     worker: tuple[Path, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert send(worker[0], b"abc") == b"cba"
-    with pytest.raises(WorkerLostError, match="died over the order"):
+    with pytest.raises(NoAnswerError, match="died over the order"):
         send(worker[0], b"die")
     assert worker[1].wait(30) == -9
     monkeypatch.setattr(errands, "START", 0.3)
-    with pytest.raises(WorkerLostError, match="does not start"):
+    with pytest.raises(NoAnswerError, match="does not start"):
         send(worker[0], b"abc")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from fedfomo.checks import check_sites
+from fedfomo.errors import InputError
 from fedfomo.flower.own_code import load_model, load_own_data
+from fedfomo.objectives import minus_absolute_error, squared_error
 from fedfomo.randomness import stream
 from fedfomo.sites import VALIDATION_FRACTION, client_data
 from loopback import MODEL
@@ -21,6 +25,36 @@ from fedfomo.randomness import stream
 def load_data(folder, site):
     return tuple(points(size, 0, stream(7, "points", size)) for size in (12, 8))
 """
+
+
+MODEL_WITH_HELPERS = """
+from __future__ import annotations
+from dataclasses import dataclass
+from sizes_of_one_site import WIDTH
+from torch import nn
+
+@dataclass
+class Size:
+    width: int
+
+loss = "regression"
+
+def make_model():
+    return nn.Linear(Size(WIDTH).width, 1)
+"""
+
+
+def test_a_model_may_take_a_loss_by_its_word_and_import_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "sizes_of_one_site.py").write_text("WIDTH = 3\n")
+    (tmp_path / "model.py").write_text(MODEL_WITH_HELPERS)
+    model = load_model(tmp_path / "model.py", 3).model
+    assert (model.criterion, model.metric) == (squared_error, minus_absolute_error)
+    (tmp_path / "model.py").write_text(MODEL_WITH_HELPERS.replace("regression", "regresion"))
+    with pytest.raises(InputError, match="did you mean 'regression'"):
+        load_model(tmp_path / "model.py", 3)
 
 
 def test_a_target_is_divided_as_everywhere_else(tmp_path: Path) -> None:

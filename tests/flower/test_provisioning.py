@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from commands_called import refused
 from federations import fedfomo
 from fedfomo.errors import InputError
 from fedfomo.flower.provisioning import add_site, provision
@@ -98,6 +99,23 @@ def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> N
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         FederationConfig(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--sites", "Leeds,turin"], "site name 'Leeds': use a-z"),
+        (["--sites", "turin,leeds,turin"], "site 'turin' exists already"),
+        (["--sites", "leeds,turin", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
+        (["--sites", "leeds,turin", "--options", "num_download=3"], "did you mean 'num_downloads'?"),
+        (["--sites", "leeds,turin,lyon", "--capacity", "2"], "capacity is 2, for 3 sites: raise --capacity"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in refused(capsys, "deploy", "init", *arguments, "--folder", str(tmp_path / "federation"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_commands_make_a_federation_and_tell_its_state(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
 from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.plan import Plan
@@ -15,10 +15,7 @@ from worlds import digest, points_problem
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
 TWO_ROUNDS = Plan(rounds=2)
 
-# One sends examples as they are, the other solves for them one by one.
-READ_RECORDS = ("fedavg-shared", "mocha-linear")
 PRIVATE = [name for name in ALGORITHMS if name not in READ_RECORDS]
-JUDGE_BY_TRAINING = ("ifca", "hypcluster", "fedala")
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -48,6 +45,12 @@ def test_a_method_that_judges_by_training_records_wants_a_noisy_judge(name: str)
     problem = replace(points_problem(), privacy=replace(PRIVACY, validation_noise=None))
     with pytest.raises(InputError, match="judges models by training records"):
         simulate(problem, make_algorithm(name), TWO_ROUNDS)
+
+
+@pytest.mark.parametrize("name", [name for name in PRIVATE if name not in JUDGE_BY_TRAINING])
+def test_every_other_method_does_without(name: str) -> None:
+    problem = replace(points_problem(), privacy=replace(PRIVACY, validation_noise=None))
+    assert simulate(problem, make_algorithm(name), TWO_ROUNDS).spent is not None
 
 
 def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:

@@ -31,7 +31,7 @@ from fedfomo.privacy.accounting import Look, epsilon_of, to_rows
 from fedfomo.privacy.config import Privacy
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import ClientSide, Order, Part, Problem
-from fedfomo.simulation.crew import WorkerError, read_answer, to_json
+from fedfomo.simulation.crew import WorkerError, WorkerLostError, read_answer, to_json
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.ray_crew import _Actor, named_in, put_together, taken_apart
@@ -230,8 +230,9 @@ def test_a_client_that_fails_is_named(cluster: None) -> None:
 
 def test_an_actor_that_dies_is_reported(cluster: None) -> None:
     problem = _with_trouble(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(WorkerError, match="a Ray worker was lost with client 3 in round 1"):
+    with pytest.raises(WorkerLostError, match="a Ray worker was lost with client 3 in round 1") as caught:
         simulate(problem, make_algorithm("fedavg"), TWO_WORKERS)
+    assert "\n" not in str(caught.value)  # a command ends with one line
 
 
 def test_the_command_finds_the_cluster(cluster: None, tmp_path: Path) -> None:

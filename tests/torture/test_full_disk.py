@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -46,7 +47,8 @@ def _refused_at(
     if code == 0:
         return "the fault did not land"
     lines, why = said.splitlines(), WHY[point[0]]
-    if code != 2 or len(lines) != 1 or not lines[0].startswith(f"fedfomo: cannot write {folder}") or why not in said:
+    named = re.match(f"fedfomo: cannot (write|use) {re.escape(str(folder))}", said)
+    if code != 2 or len(lines) != 1 or named is None or why not in said:
         return f"exit code {code}: {said}"
     if folder.exists() and f"fedfomo resume {folder}" not in said:
         return f"no way on: {said}"

@@ -84,6 +84,11 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "apple": Apple,
 }
 
+READ_RECORDS = ("fedavg-shared", "mocha-linear")
+"""Methods that look at single records themselves, past any noise: with privacy, they cannot run."""
+JUDGE_BY_TRAINING = ("ifca", "hypcluster", "fedala")
+"""Methods that judge models by training records: with privacy, they can run if judgement is noisy."""
+
 
 def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAlgorithm:
     """Build a method from its name and options; values may be strings as a command line gives them."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+from rich.markup import escape
 
 from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.errors import InputError, require
+from fedfomo.own_files import find_module, run_file
 
 if TYPE_CHECKING:
     from fedfomo.checks import SiteCard
@@ -45,7 +45,7 @@ def check(arguments: list[str]) -> None:
     if config.validation_fraction is not None:
         given["validation_fraction"] = config.validation_fraction
     found = check_sites(**given)
-    width = max(len(card.name) for card in found.sites)
+    width = max((len(card.name) for card in found.sites), default=len("site"))
     console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
     for card in found.sites:
         counts = f"{card.name:<{width}} {card.train:>7} {card.validation:>8} {card.test:>7}  "
@@ -53,25 +53,14 @@ def check(arguments: list[str]) -> None:
     for note in found.warnings:
         warn(note)
     for fault in found.faults:
-        console.print(f"[red]fault:[/red] {fault}", soft_wrap=True)
+        console.print("[red]fault:[/red]", escape(fault), soft_wrap=True)
     if found.faults:
         raise InputError(f"{len(found.faults)} faults must be put right before these sites can federate")
     console.print(f"{len(found.sites)} sites can federate")
 
 
 def _from_module(name: str) -> dict[str, Any]:
-    path = Path(name)
-    if path.suffix == ".py":
-        require(path.exists(), f"there is no file {path}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        sys.path.insert(0, str(path.parent.resolve()))
-    else:
-        sys.path.insert(0, str(Path.cwd()))
-        spec = importlib.util.find_spec(name) if name.isidentifier() or "." in name else None
-    require(spec is not None and spec.loader is not None, f"there is no folder, file or module {name}")
-    assert spec is not None and spec.loader is not None  # noqa: S101, PT018
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module: Any = run_file(Path(name)) if name.endswith(".py") else find_module(name)
     require(hasattr(module, "sites"), f"{name} defines no sites: it takes sites = {{name: (train, target)}}")
     sites = module.sites() if callable(module.sites) else module.sites
     rest = {word: getattr(module, word) for word in ("make_model", "loss", "metric") if hasattr(module, word)}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from fedfomo.commands.terminal import console, parse, warn
+from fedfomo.commands.terminal import choose, console, parse, require_file, warn
 from fedfomo.data.config import SCENARIOS, ScenarioConfig
-from fedfomo.errors import require, unknown
 
 MOST_WARNINGS = 10
 
@@ -84,17 +82,17 @@ class GetConfig:
 
 def scenarios(arguments: list[str]) -> None:
     """List the scenarios, or show one."""
-    _choose("scenarios", {"list": list_scenarios, "show": show}, arguments or ["list"])
+    choose("scenarios", {"list": list_scenarios, "show": show}, arguments or ["list"])
 
 
 def latent(arguments: list[str]) -> None:
     """Make latent distributions, or measure them."""
-    _choose("latent", {"build": build, "table": table}, arguments)
+    choose("latent", {"build": build, "table": table}, arguments)
 
 
 def data(arguments: list[str]) -> None:
     """Fetch data sets."""
-    _choose("data", {"get": get}, arguments)
+    choose("data", {"get": get}, arguments)
 
 
 def list_scenarios(arguments: list[str]) -> None:
@@ -110,7 +108,7 @@ def list_scenarios(arguments: list[str]) -> None:
 def show(arguments: list[str]) -> None:
     """Show what every client of a scenario would hold."""
     config = parse("scenarios show", ShowConfig, arguments)
-    _require_file(config.json)
+    require_file(config.json)
     from fedfomo.data.card import make_card
     from fedfomo.data.readers import load_data
     from fedfomo.display.card import draw_card
@@ -130,7 +128,7 @@ def show(arguments: list[str]) -> None:
 def build(arguments: list[str]) -> None:
     """Train VGG-11 on a data set and group its images by what the network sees in them."""
     config = parse("latent build", BuildConfig, arguments)
-    _require_file(config.out)
+    require_file(config.out)
     from fedfomo.data.assignments import build_groups, own_file, write_groups
     from fedfomo.data.cache import cache_folder
     from fedfomo.data.embedding import schedule_for
@@ -170,20 +168,3 @@ def get(arguments: list[str]) -> None:
         download(config.name, config.folder, bars.report)
     console.print(f"{config.name} is in {config.folder}: use it with", soft_wrap=True)
     console.print(f"fedfomo run --dataset {config.name} --data {config.folder}", soft_wrap=True)
-
-
-def _choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], arguments: list[str]) -> None:
-    """Run the verb that follows a command, or say which there are."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(f"usage: fedfomo {command} {'|'.join(verbs)} [--help]\n\n")
-        sys.stdout.writelines(f"  {name:<8}{verb.__doc__}\n" for name, verb in verbs.items())
-        return
-    name, *rest = arguments
-    if name not in verbs:
-        raise unknown(f"word after '{command}':", name, verbs)
-    verbs[name](rest)
-
-
-def _require_file(path: Path | None) -> None:
-    # Refused before hours of work, not after.
-    require(path is None or not path.is_dir(), f"{path} is a folder: give a file")

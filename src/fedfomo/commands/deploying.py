@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -12,9 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from fedfomo.commands.terminal import console, parse, warn
+from fedfomo.commands.terminal import choose, console, parse, warn
 from fedfomo.config import SUITED
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import InputError, require
 from fedfomo.flower.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.training import Sgd
 
@@ -74,22 +72,9 @@ class StatusConfig:
 
 def deploy(arguments: list[str]) -> None:
     """Set up, run and watch a federation of real sites."""
-    verbs: dict[str, Callable[[list[str]], None]] = {
-        "init": init,
-        "add-site": add_site,
-        "server": server,
-        "site": site,
-        "status": status,
-    }
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(f"usage: fedfomo deploy {'|'.join(verbs)} [--help]\n\n")
-        sys.stdout.writelines(f"  {name:<10}{verb.__doc__}\n" for name, verb in verbs.items())
-        return
-    name, *rest = arguments
-    if name not in verbs:
-        raise unknown("word after 'deploy':", name, verbs)
+    verbs = {"init": init, "add-site": add_site, "server": server, "site": site, "status": status}
     try:
-        verbs[name](rest)
+        choose("deploy", verbs, arguments)
     except ModuleNotFoundError as error:
         if error.name not in ("flwr", "nacl", "cryptography"):
             raise
@@ -103,7 +88,7 @@ def init(arguments: list[str]) -> None:
 
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
     settings = config.settings
-    settings = replace(settings, capacity=max(settings.capacity or 2 * len(names), len(names)))
+    settings = replace(settings, capacity=settings.capacity or 2 * len(names))
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")

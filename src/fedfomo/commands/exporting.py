@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from fedfomo.commands.terminal import console, parse
+from fedfomo.commands.terminal import console, parse, require_file
 from fedfomo.errors import reading, require, unknown
+from fedfomo.writing import write_atomically
 
 SNIPPET = """
 from safetensors.torch import load_file
@@ -41,7 +42,7 @@ class ExportConfig:
 def export(arguments: list[str]) -> None:
     """Write one client's model."""
     config = parse("export", ExportConfig, arguments)
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     from fedfomo.archives import read_tensors
 
@@ -49,9 +50,10 @@ def export(arguments: list[str]) -> None:
     is_saved = (config.run / "summary.json").exists()
     file, imports, build = _saved(config) if is_saved else _of_run(config)
     out = config.out or Path(file.name if is_saved else f"{file.stem}.safetensors")
+    require_file(out)
     tensors = read_tensors(file)
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, out)
+    write_atomically(out, save(tensors))
     numbers = sum(tensor.numel() for tensor in tensors.values())
     console.print(f"{len(tensors)} tensors with {numbers:,} numbers are in {out}; they load with", soft_wrap=True)
     console.print(SNIPPET.format(imports=imports, build=build, file=out), markup=False, soft_wrap=True)

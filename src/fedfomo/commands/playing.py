@@ -16,8 +16,8 @@ from fedfomo.config import CompareConfig, RunConfig, Setting, named, options_of,
 from fedfomo.display.privacy import epsilon_table
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
-from fedfomo.errors import is_disk_fault
-from fedfomo.experiment import RunRecord, go_on, new_folder, runs_of, start_run
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault
+from fedfomo.experiment import RunRecord, go_on, left_out, new_folder, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
 from fedfomo.preparation import Prepared, prepare
@@ -35,13 +35,9 @@ def play_run(config: RunConfig) -> None:
     """Start a run and play it to its end."""
     make_algorithm(config.method, options_of(config.options))  # refuse before anything is written
     prepared = prepare(config.setting, config.seed)
-    folder = new_folder(config.out, config.method)
-    try:
+    with _new_folder(config.out, config.method) as folder:
         start_run(config, folder, prepared)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)  # nothing is in it yet: the same command may be given again
-        raise
-    finish_run(folder, config, prepared)
+        finish_run(folder, config, prepared)
 
 
 def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None) -> None:
@@ -62,25 +58,29 @@ def play_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, play them to their ends, and return their folder."""
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, options_of(planned.options))
-    folder = new_folder(config.out, name)
-    write_atomically(folder / "config.toml", write_toml(config).encode())
-    finish_comparison(folder, config)
+    prepared = prepare(config.setting, config.seeds[0])
+    with _new_folder(config.out, name) as folder:
+        write_atomically(folder / "config.toml", write_toml(config).encode())
+        finish_comparison(folder, config, prepared)
     return folder
 
 
-def finish_comparison(folder: Path, config: CompareConfig) -> None:
-    """Play what is left of a comparison."""
+def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | None = None) -> None:
+    """Play what is left of a comparison, of whose first seed everything may be prepared."""
+    for note in left_out(config):
+        warn(note)
     records: list[RunRecord] = []
-    prepared: dict[int, Prepared] = {}
+    latest = config.seeds[0], prepared or prepare(config.setting, config.seeds[0])
+    _introduce(config.setting, latest[1], first=True)
     for planned in runs_of(config):
-        if planned.seed not in prepared:
-            prepared = {planned.seed: prepare(config.setting, planned.seed)}
-            _introduce(config.setting, prepared[planned.seed], first=planned.seed == config.seeds[0])
+        if planned.seed != latest[0]:
+            latest = planned.seed, prepare(config.setting, planned.seed)
+            _introduce(config.setting, latest[1], first=False)
         place = folder / f"{planned.method}-seed-{planned.seed}"
         if not (place / "environment.json").exists():
             place.mkdir(exist_ok=True)
-            start_run(planned, place, prepared[planned.seed])
-        records.append(_play(place, folder, planned, prepared[planned.seed]))
+            start_run(planned, place, latest[1])
+        records.append(_play(place, folder, planned, latest[1]))
     _show_table(records)
     for record in records:
         if record.spent is not None:
@@ -88,6 +88,18 @@ def finish_comparison(folder: Path, config: CompareConfig) -> None:
             console.print(f"{record.method}, seed {record.seed}: {statement}", soft_wrap=True)
     _show_findings(records)
     console.print(f"\nruns are kept in {folder}; who benefits from whom: fedfomo report {folder}", soft_wrap=True)
+
+
+@contextmanager
+def _new_folder(out: Path | None, name: str) -> Generator[Path]:
+    """Make a folder, and take it away if nothing comes of it: the same command, put right, may be given again."""
+    folder = new_folder(out, name)
+    try:
+        yield folder
+    except (InputError, OSError):
+        if not any(folder.rglob("rounds.jsonl")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _show_findings(records: list[RunRecord]) -> None:
@@ -121,7 +133,7 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     except OSError as error:
         if not is_disk_fault(error):
             raise
-        fail(f"cannot write {error.filename}: {error.strerror}; put that right, then {hint}", 2)
+        fail(f"{disk_sentence(error)}; put that right, then {hint}", 2)
     except WorkerLostError as error:
         fail(f"{error}: with fewer workers, {hint} --workers N", 2)
     for client, number in sorted(record.refusals.items()):

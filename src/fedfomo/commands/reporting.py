@@ -1,4 +1,4 @@
-"""The commands about finished runs: their reports, and their models."""
+"""The command that writes reports: about one run, or about several side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fedfomo.commands.terminal import console, parse
+from fedfomo.commands.terminal import console, parse, require_file
 from fedfomo.errors import require
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def report(arguments: list[str]) -> None:
         _compare(arguments[1:])
         return
     config = parse("report", ReportConfig, arguments)
+    require_file(config.out)
     from fedfomo.run_facts import find_run, prepare_run
 
     folder = find_run(config.run, config.method, config.seed)
@@ -85,6 +86,7 @@ def report(arguments: list[str]) -> None:
 
 def _compare(arguments: list[str]) -> None:
     config = parse("report compare", CompareReportConfig, arguments)
+    require_file(config.out)
     require(bool(config.runs), "give the folders of some runs or comparisons")
     import json
 

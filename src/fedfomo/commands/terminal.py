@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -11,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from fedfomo.config import CompareConfig, RunConfig, build, read_table
+from fedfomo.errors import require, unknown
 
 C = TypeVar("C")
 console = Console(highlight=False)
@@ -31,6 +33,26 @@ def parse(command: str, kind: type[C], arguments: list[str]) -> C:
         if flag == "--dataset":
             table["dataset"] = value if equals else following
     return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
+
+
+def choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], arguments: list[str]) -> None:
+    """Run the verb that follows a command, or say which there are."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(map(len, verbs)) + 2
+        sys.stdout.write(f"usage: fedfomo {command} {'|'.join(verbs)} [--help]\n\n")
+        sys.stdout.writelines(f"  {name:<{width}}{verb.__doc__}\n" for name, verb in verbs.items())
+        return
+    name, *rest = arguments
+    if name not in verbs:
+        raise unknown(f"word after '{command}':", name, verbs)
+    verbs[name](rest)
+
+
+def require_file(path: Path | None) -> None:
+    """Refuse, before hours of work and not after, a place where no file can be written."""
+    if path is not None:
+        require(not path.is_dir(), f"{path} is a folder: give a file")
+        require(path.parent.is_dir() or not path.parent.exists(), f"{path.parent} is a file: give a folder's file")
 
 
 def warn(message: str) -> None:

@@ -17,7 +17,7 @@ REFUSED = b""  # in place of an answer, which is sealed and so never empty
 log = logging.getLogger(__name__)
 
 
-class WorkerLostError(RuntimeError):
+class NoAnswerError(RuntimeError):
     """The worker died over an order, or never started."""
 
 
@@ -35,10 +35,10 @@ def send(socket: Path, order: bytes) -> bytes:
                 answer = worker.recv_bytes()
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() > closes:
-                raise WorkerLostError("the site's worker does not start; its log says why") from None
+                raise NoAnswerError("the site's worker does not start; its log says why") from None
             time.sleep(0.1)
         except (EOFError, ConnectionResetError):
-            raise WorkerLostError("the site's worker died over the order; memory may have run out") from None
+            raise NoAnswerError("the site's worker died over the order; memory may have run out") from None
         else:
             if answer == REFUSED:
                 raise RefusedError("the site's worker refuses the order; its log says why")

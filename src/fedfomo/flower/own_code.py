@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedfomo.errors import InputError, require
+from fedfomo.errors import require
 from fedfomo.examples import ClientData
-from fedfomo.model import Model, accuracy, works_channels_last
+from fedfomo.model import Model, works_channels_last
+from fedfomo.objectives import objective_of
+from fedfomo.own_files import run_file
 from fedfomo.randomness import layers_draw_from, stream
 from fedfomo.sites import VALIDATION_FRACTION, check_data, client_data
 
@@ -29,7 +28,7 @@ class OwnModel:
 
 def load_model(path: Path, seed: int, channels_last: bool | None = None) -> OwnModel:
     """Build the network; without being told, find out about channels last from INPUT_SHAPE, if there is one."""
-    module = _run(path)
+    module = run_file(path)
     require(hasattr(module, "make_model"), f"{path} has no function make_model()")
     with layers_draw_from(stream(seed, "initial model")):
         network = module.make_model()
@@ -37,14 +36,14 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> OwnM
     if channels_last is None:
         shape = getattr(module, "INPUT_SHAPE", None)
         channels_last = shape is not None and works_channels_last(network, torch.zeros(2, *shape))
-    loss = getattr(module, "loss", nn.functional.cross_entropy)
-    model = Model(network, loss, getattr(module, "metric", accuracy), channels_last)
+    objective = objective_of(getattr(module, "loss", "classification"), getattr(module, "metric", None))
+    model = Model(network, objective.loss, objective.metric, channels_last)
     return OwnModel(model, model.read())
 
 
 def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: OwnModel) -> ClientData:
     """Read a site's data and refuse, in words, what the network cannot take."""
-    module = _run(path)
+    module = run_file(path)
     require(hasattr(module, "load_data"), f"{path} has no function load_data(folder, site)")
     data = client_data(site, module.load_data(folder, site), VALIDATION_FRACTION, seed)
     check_data(site, data, own.model, own.initial)
@@ -56,13 +55,3 @@ def layout_digest(model: Model) -> str:
     layout = model.layout
     slots = [(slot.name, tuple(slot.shape), slot.start) for slot in layout.slots]
     return hashlib.sha256(repr((slots, layout.num_trainable, layout.channels_last)).encode()).hexdigest()
-
-
-def _run(path: Path) -> ModuleType:
-    require(path.exists(), f"there is no {path}")
-    spec = importlib.util.spec_from_file_location(f"fedfomo_own_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path} cannot be read as Python")
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedfomo.config import write_toml
+from fedfomo.config import options_of, write_toml
 from fedfomo.errors import require
 from fedfomo.flower.sealing import Sealer, write_key
 from fedfomo.flower.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder, host_and_port
@@ -36,6 +36,12 @@ def provision(
     require(not folder.path.exists(), f"{folder.path} exists: choose another folder, or `fedfomo deploy add-site`")
     require(len(names) > 0, "give at least one site")
     require(model is None or model.is_file(), f"there is no file {model}")
+    for k, name in enumerate(names):
+        _check_name(name, names[:k])
+    require(len(names) <= config.capacity, f"capacity is {config.capacity}, for {len(names)} sites: raise --capacity")
+    from fedfomo.algorithms import make_algorithm  # imports torch, which adding a site need not wait for
+
+    make_algorithm(config.method, options_of(config.options))  # refuse before anything is written, or handed out
     for private in (folder.path, folder.authority, folder.server, folder.sites):
         private.mkdir(parents=True, mode=0o700)
     folder.settings.write_text(write_toml(config))
@@ -59,8 +65,7 @@ def provision(
 def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     """Add a site: its keys, its slot, and the folder to hand over."""
     config, sites, identity = folder.config(), folder.registry(), folder.identity()
-    require(re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) is not None, f"site name '{name}': use a-z, 0-9, - and _")
-    require(name not in {site.name for site in sites}, f"site '{name}' exists already")
+    _check_name(name, [site.name for site in sites])
     free = sorted(set(range(config.capacity)) - {site.slot for site in sites})
     require(bool(free), f"the federation was made for {config.capacity} sites: make a new one with a larger --capacity")
     place = SiteFolder(folder.sites / name)
@@ -83,6 +88,11 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     # Drawn, so that the order in which sites joined does not tell who is who.
     folder.write_registry(identity, [*sites, Site(name, secrets.choice(free), pem, seal)])
     return place
+
+
+def _check_name(name: str, taken: Sequence[str]) -> None:
+    require(re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) is not None, f"site name '{name}': use a-z, 0-9, - and _")
+    require(name not in taken, f"site '{name}' exists already")
 
 
 def _certificate(

@@ -48,7 +48,7 @@ class FederationConfig:
     patience: float = 120.0
     """Seconds that a start, or a restart, waits for all sites before it goes on with those that are there."""
     capacity: int = 0
-    """Most sites that can ever take part, those added later included."""
+    """Most sites that can ever take part, those added later included; 0 for twice as many as there are at first."""
     bits: int = 32
     """Bits a coordinate of a model on the wire: 32, 16 or 8."""
     norm_bound: float = 100.0

@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from fedfomo.errors import InputError, require
 from fedfomo.model import Model
 from fedfomo.simulation.client_side import ClientSide, Order, Report
-from fedfomo.simulation.crew import WorkerError, answer, clients_in, read_answer, read_order, to_json
+from fedfomo.simulation.crew import WorkerError, WorkerLostError, answer, clients_in, read_answer, read_order, to_json
 from fedfomo.simulation.memory import use_large_pages
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.wire import Flat
@@ -93,10 +93,14 @@ class RayWorkers:
     def _receive(self, promise: Any, order: Order) -> Report:
         try:
             content, written = self._ray.get(promise)
-        except self._ray.exceptions.RayError as error:
+        except self._ray.exceptions.RayTaskError as error:  # what went wrong with clients themselves is in an answer
             raise WorkerError(
-                f"a Ray worker was lost with {clients_in(order)} in round {order.round}; its machine may be gone, or"
-                f" memory may have run out:\n{error}"
+                f"a Ray worker failed over {clients_in(order)} in round {order.round}:\n{error}"
+            ) from None
+        except self._ray.exceptions.RayError as error:
+            raise WorkerLostError(
+                f"a Ray worker was lost with {clients_in(order)} in round {order.round} ({_first_line(error)});"
+                " its machine may be gone, or memory may have run out"
             ) from None
         report = read_answer(content, order)
         for file, tensors in written.items():
@@ -175,6 +179,10 @@ def taken_apart(model: Model) -> tuple[Any, ...]:
 def put_together(pieces: tuple[Any, ...]) -> Model:
     """Return a model of its own from what arrived."""
     return Model(*pieces)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".:")
 
 
 def _versions() -> str:

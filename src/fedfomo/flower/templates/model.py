@@ -8,6 +8,7 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-# Optional: `loss(outputs, labels)`, a function of a batch that gives one value per example (without privacy, their mean
-# will do), and with it `metric(outputs, labels)`, one value per example, higher being better; without them it is
-# cross-entropy and accuracy. INPUT_SHAPE = (3, 32, 32): with it, convolutions can run in the faster memory order.
+# Optional: `loss`, the word "regression" or "multilabel", or a function loss(outputs, labels) that gives one value per
+# example of a batch (without privacy, their mean will do), and with it metric(outputs, labels), one value per example,
+# higher being better; without them it is cross-entropy and accuracy. INPUT_SHAPE = (3, 32, 32): with it, convolutions
+# can run in the faster memory order.
