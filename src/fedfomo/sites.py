@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError, require
-from fedfomo.examples import ClientData, Examples, as_examples
+from fedfomo.examples import ClientData, Examples, as_examples, contributes
 from fedfomo.federation import Traffic
 from fedfomo.model import Loss, Metric, Model, Score, works_channels_last
 from fedfomo.objectives import objective_of
@@ -29,7 +29,7 @@ from fedfomo.report.compiling import compile_facts
 from fedfomo.report.facts import Facts
 from fedfomo.report.page import write_report
 from fedfomo.report.sentences import helpers_of
-from fedfomo.simulation.client_side import Problem, contributes
+from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.simulation.watching import Watcher

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedfomo.algorithms.fedfomo_selection import epsilon_in
+from fedfomo.examples import is_enough
 from fedfomo.report import intervals
 from fedfomo.report.facts import ClientFacts, Curves, Facts, Health, Judgement, MethodFacts, RoundFacts, Rows
 from fedfomo.report.intervals import Estimate
@@ -182,7 +183,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
         is_spent = client in line.get("budget_spent", ())
         tally.out_of_budget.update([client] if is_spent else [])
         is_missing = str(client) not in line["uploads"] and str(client) not in line["refused"] and not is_spent
-        tally.dropped_out[client] += is_missing and holds.train > 0 and holds.validation > 0
+        tally.dropped_out[client] += is_missing and is_enough(holds.train, holds.validation)
     for client, reason in line["refused"].items():
         tally.refused[int(client)] += 1
         tally.reasons[int(client)] = reason
