@@ -154,6 +154,7 @@ def federate(
         notes += tuple(f"privacy: {sentence}" for sentence in privacy_sentences(result.spent, problem.privacy))
     call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
     call |= {"participation": participation, "trainer": problem.trainer, "seed": seed}
+    call |= {"loss": loss, "metric": metric, "validation_fraction": validation_fraction}
     if problem.privacy.is_on:
         call["privacy"] = problem.privacy
     source = site_source(names, problem, method, algorithm, results, log, call, objective.name, notes)
