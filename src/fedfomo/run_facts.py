@@ -50,17 +50,22 @@ def find_run(folder: Path, method: str | None = None, seed: int | None = None) -
     raise InputError(f"{folder} holds no run of {' or '.join(dict.fromkeys(methods))} with seed {seeds[0]} yet")
 
 
-def prepare_run(folder: Path) -> Prepared | None:
-    """Load a run's data again; None where they are not at hand."""
+def prepare_run(folder: Path) -> Prepared | InputError:
+    """Load a run's data again, or say why they are not at hand."""
     config = read_config(folder)
+    played_on = _read(folder / "environment.json")["data"]["sha256"]
     try:
-        return prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
-    except InputError:
-        return None
+        prepared = prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
+    except InputError as error:
+        return error
+    if prepared.data.fingerprint != played_on:
+        return InputError(f"'{prepared.data.name}' has changed since: its hash is {prepared.data.fingerprint}")
+    return prepared
 
 
-def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None = None) -> Source:
+def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputError | None = None) -> Source:
     """Collect everything about one run, and how the runs beside it ended."""
+    prepared = loaded if isinstance(loaded, Prepared) else None
     config = read_config(folder)
     environment = _read(folder / "environment.json")
     names = [f"client {client}" for client in range(len(environment["examples"]))]
@@ -86,7 +91,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
         taken=record.taken if record else None,
         own_targets=targets == list(range(len(targets))),
         reproduce=_reproduce(folder, config, environment),
-        notes=_notes(environment["warnings"], prepared),
+        notes=[*environment["warnings"], *_lost(loaded)],
         advice=_advice(config, ended),
         privacy=_privacy(folder, config),
     )
@@ -254,13 +259,12 @@ def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
     return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
 
 
-def _notes(warnings: Sequence[str], prepared: Prepared | None) -> list[str]:
-    lost = (
-        []
-        if prepared
-        else ["The run's data are not at hand here: intervals are unpaired, and label mixes are missing."]
-    )
-    return [*warnings, *lost]
+def _lost(loaded: Prepared | InputError | None) -> list[str]:
+    """Say what a report lacks without the run's data, and why they are not there."""
+    if isinstance(loaded, Prepared):
+        return []
+    reason = f" ({loaded})" if loaded else ""
+    return [f"The run's data are not at hand here{reason}: intervals are unpaired, and label mixes are missing."]
 
 
 def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:

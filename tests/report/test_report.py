@@ -30,7 +30,7 @@ from fedfomo.run_facts import find_run, gather, prepare_run
 @pytest.fixture(scope="module")
 def facts(comparison: Path) -> Facts:
     folder = find_run(comparison)
-    return compile_facts(gather(folder, prepared=prepare_run(folder)))
+    return compile_facts(gather(folder, loaded=prepare_run(folder)))
 
 
 def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Facts) -> None:
@@ -281,7 +281,7 @@ def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
 def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Path) -> None:
     run = tmp_path / "private"
     call("run", "--out", str(run), *SMALL, "--rounds", "2", "--privacy.noise", "1.0")
-    found = compile_facts(gather(run, prepared=prepare_run(run)))
+    found = compile_facts(gather(run, loaded=prepare_run(run)))
     assert found.privacy is not None
     assert found.privacy.training is not None
     assert found.privacy.training > 0
@@ -297,3 +297,25 @@ def test_what_a_client_gives_others_take(facts: Facts) -> None:
     assert facts.takes is not None
     assert sum(facts.gives) == pytest.approx(sum(facts.takes))
     assert max(facts.takes) <= (4 + 1) / 4  # four rounds and the last update, each at most one whole model
+
+
+def test_other_data_than_the_runs_are_not_trusted(comparison: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-0", run)
+    (run / "examination.json").unlink(missing_ok=True)
+    path = run / "environment.json"
+    environment = json.loads(path.read_text())
+    environment["data"]["sha256"] = "0" * 64
+    path.write_text(json.dumps(environment))
+    found = compile_facts(gather(run, loaded=prepare_run(run)))
+    assert found.clients[0].train_labels is None
+    assert any("'digits' has changed since" in note for note in found.health.notes)
+
+
+def test_why_data_could_not_be_loaded_is_in_the_notes(comparison: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-0", run)
+    path = run / "config.toml"
+    path.write_text(path.read_text().replace('dataset = "digits"', 'dataset = "mnist"'))
+    assert isinstance(reason := prepare_run(run), InputError)
+    assert any(str(reason) in note for note in compile_facts(gather(run, loaded=reason)).health.notes)
