@@ -21,10 +21,11 @@ from fedfomo.environment import check_processor, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
+from fedfomo.json_files import to_json
 from fedfomo.model import Score
 from fedfomo.preparation import Prepared
 from fedfomo.privacy.accounting import Spent
-from fedfomo.simulation.home import RunHome, to_json
+from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -13,8 +12,10 @@ from typing import Any
 from fedfomo.algorithms import make_algorithm
 from fedfomo.archives import read_tensors
 from fedfomo.config import CompareConfig, RunConfig, Setting, flags_of, load_toml, named, options_of, read_toml
-from fedfomo.errors import InputError, reading, require
+from fedfomo.environment import read_environment
+from fedfomo.errors import InputError, require
 from fedfomo.experiment import RunRecord, read_config, read_record
+from fedfomo.json_files import read_json, read_lines
 from fedfomo.preparation import Prepared, prepare
 from fedfomo.report.examination import (
     Examination,
@@ -53,7 +54,7 @@ def find_run(folder: Path, method: str | None = None, seed: int | None = None) -
 def prepare_run(folder: Path) -> Prepared | InputError:
     """Load a run's data again, or say why they are not at hand."""
     config = read_config(folder)
-    played_on = _read(folder / "environment.json")["data"]["sha256"]
+    played_on = read_environment(folder)["data"]["sha256"]
     try:
         prepared = prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
     except InputError as error:
@@ -67,7 +68,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
     """Collect everything about one run, and how the runs beside it ended."""
     prepared = loaded if isinstance(loaded, Prepared) else None
     config = read_config(folder)
-    environment = _read(folder / "environment.json")
+    environment = read_environment(folder)
     names = [f"client {client}" for client in range(len(environment["examples"]))]
     _check_beside(folder, beside)
     ended = _ended_runs(folder, config, [*_siblings(folder, config), *beside])
@@ -95,15 +96,6 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
         advice=_advice(config, ended),
         privacy=_privacy(folder, config),
     )
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read the whole lines of a log; the last one may still be on its way."""
-    if not path.exists():
-        return []
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    with reading(path, "resume the run, or play it again"):
-        return [json.loads(line) for line in whole.splitlines()]
 
 
 def _siblings(folder: Path, config: RunConfig) -> list[Path]:
@@ -146,11 +138,11 @@ def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict
 
 
 def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
-    mine = _read(folder / "environment.json")
+    mine = read_environment(folder)
     for other in beside:
         config = read_config(other)
         require((other / "result.json").exists(), f"{other} is not finished: go on with `fedfomo resume {other}`")
-        theirs = _read(other / "environment.json")
+        theirs = read_environment(other)
         is_same = all(mine[part] == theirs[part] for part in ("data", "examples", "groups", "targets"))
         same_seed = config.seed == read_config(folder).seed
         require(is_same and same_seed, f"{other} had other clients than {folder}: they cannot stand side by side")
@@ -250,7 +242,7 @@ def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
     for line in read_lines(folder / "rounds.jsonl"):
         spent |= line["epsilon"]
     if (folder / "result.json").exists():
-        spent |= _read(folder / "result.json").get("spent") or {}
+        spent |= read_json(folder / "result.json", "delete it and resume the run").get("spent") or {}
 
     def largest(records: str) -> float | None:
         values = [epsilons[records] for epsilons in spent.values()]
@@ -275,8 +267,3 @@ def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
     flags = " ".join(flags_of(CompareConfig(setting=config.setting)))
     command = f"fedfomo compare --methods {methods} --seeds {config.seed} {flags}".strip()
     return f"This run has no {' and no '.join(missing)} beside it. To measure it against them, run: {command}"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with reading(path, "play the run again"):
-        return json.loads(path.read_bytes())
