@@ -235,3 +235,12 @@ def test_a_hash_notices_other_validation_data() -> None:
         for judged_by in (validation, images(1, 8, 3))
     ]
     assert hashes[0] != hashes[1]
+
+
+def test_the_summary_of_a_site_without_test_data_is_strict_json(tmp_path: Path) -> None:
+    train, validation, test = images(1, 8, 0), images(1, 8, 1), images(1, 8, 2)
+    nothing = (test[0][:0], test[1][:0])
+    sites = {"leeds": (train, validation, test), "turin": (train, validation, nothing)}
+    folder = fedfomo.federate(Residual, sites, method="local", rounds=1, beside=(), workers=0).save(tmp_path)
+    summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary["sites"]["turin"] == {"federated": None, "alone": None}

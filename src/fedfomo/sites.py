@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData, Examples, as_examples, contributes
 from fedfomo.federation import Traffic
+from fedfomo.json_files import to_json
 from fedfomo.model import Loss, Metric, Model, Score, works_channels_last
 from fedfomo.objectives import objective_of
 from fedfomo.privacy.accounting import Spent
@@ -35,6 +35,7 @@ from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.simulation.watching import Watcher
 from fedfomo.site_facts import Log, site_source
 from fedfomo.training import LocalTrainer, Sgd
+from fedfomo.writing import write_atomically
 
 Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
 Site = tuple[Data, Data] | tuple[Data, Data, Data]
@@ -90,7 +91,7 @@ class Federated:
             "taken": None if self.taken is None else self.taken.tolist(),
             "notes": self.notes,
         }
-        (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        write_atomically(folder / "summary.json", to_json(summary, indent=1).encode())
         self.report(folder / "report.html")
         return folder
 

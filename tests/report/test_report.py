@@ -17,7 +17,7 @@ from commands_called import SMALL, call
 from fedfomo.errors import InputError
 from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
-from fedfomo.report.examination import Examination
+from fedfomo.report.examination import Examination, read_examination, write_examination
 from fedfomo.report.facts import ClientFacts, Facts, Reproduce
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.ordering import order_by_likeness, order_rows
@@ -319,3 +319,13 @@ def test_why_data_could_not_be_loaded_is_in_the_notes(comparison: Path, tmp_path
     path.write_text(path.read_text().replace('dataset = "digits"', 'dataset = "mnist"'))
     assert isinstance(reason := prepare_run(run), InputError)
     assert any(str(reason) in note for note in compile_facts(gather(run, loaded=reason)).health.notes)
+
+
+def test_an_examination_is_kept_as_strict_json_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "examination.json"
+    write_examination(path, Examination([[1.0], []], [[1.0, math.nan], [0.0, math.nan]], ""))
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+    found = read_examination(path)
+    assert found.figures == [[1.0], []]
+    assert found.cross is not None
+    assert math.isnan(found.cross[0][1])

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 from fedfomo.report.facts import Facts
+from fedfomo.writing import write_atomically
 
 SCRIPTS = (
     "core.js",
@@ -32,9 +33,7 @@ def write_report(facts: Facts, path: Path) -> Path:
 def write_page(path: Path, title: str, facts: str, scripts: tuple[str, ...]) -> Path:
     """Fill the template and put the page in place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.new")
-    aside.write_text(render(title, facts, scripts), encoding="utf-8")
-    aside.replace(path)
+    write_atomically(path, render(title, facts, scripts).encode(), durable=False)
     return path
 
 
