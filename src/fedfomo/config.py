@@ -31,6 +31,9 @@ SUITED: dict[str, dict[str, Any]] = {
     "cifar100": {"standardise": True, "augment": True},
 }
 
+# Settings that say where a run is computed and who is told of it: no result depends on them.
+WHEREABOUTS = ("data", "workers", "executor", "track")
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -16,7 +16,7 @@ import torch
 
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.config import CompareConfig, RunConfig, options_of, read_toml, write_toml
+from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, options_of, read_toml, write_toml
 from fedfomo.environment import check_processor, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
@@ -135,8 +135,7 @@ def runs_of(config: CompareConfig) -> list[RunConfig]:
     """List the runs of a comparison; local training is always among them."""
     methods = list(dict.fromkeys(("local", *config.methods)))
     if config.methods == ("all",):
-        has_groups = config.setting.scenario.scenario in ("latent", "ood")
-        methods = [method for method in ALGORITHMS if has_groups or method != "oracle"]
+        methods = [method for method in ALGORITHMS if config.setting.scenario.has_groups or method != "oracle"]
     options: dict[str, list[str]] = {}
     for pair in config.options:
         method, dot, option = pair.partition(".")
@@ -195,7 +194,9 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
     setting: dict[str, Any] = settings["setting"]
-    del settings["out"], setting["data"], setting["workers"], setting["executor"], setting["track"]
+    for name in WHEREABOUTS:
+        del setting[name]
+    del settings["out"]
     later = [(setting, name) for name in ("dropout", "lateness", "standardise")]
     for table, name in [*later, (setting["training"], "augment")]:
         if not table[name]:  # without it, a run is what it was when it did not exist

@@ -11,7 +11,17 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.archives import read_tensors
-from fedfomo.config import CompareConfig, RunConfig, Setting, flags_of, load_toml, named, options_of, read_toml
+from fedfomo.config import (
+    WHEREABOUTS,
+    CompareConfig,
+    RunConfig,
+    Setting,
+    flags_of,
+    load_toml,
+    named,
+    options_of,
+    read_toml,
+)
 from fedfomo.environment import read_environment
 from fedfomo.errors import InputError, require
 from fedfomo.experiment import RunRecord, read_config, read_record
@@ -30,8 +40,8 @@ from fedfomo.report.source import Ended, Source, judged_first
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
-# Settings in which runs may differ and still be compared: they decide where and how a run is computed.
-MAY_DIFFER = ("data", "workers", "executor", "device", "stack", "evaluate_every", "track")
+# Settings in which runs may differ and still be compared: where and how a run is computed.
+MAY_DIFFER = (*WHEREABOUTS, "device", "stack", "evaluate_every")
 
 
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
