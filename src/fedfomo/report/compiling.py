@@ -35,11 +35,12 @@ def compile_facts(source: Source) -> Facts:
     ended = source.ended.get(source.method)
     examined = ended.examined if ended else None
     receivers, givers = _orders(source)
+    is_share = _is_share(source)
     return Facts(
         title=source.title,
         method=source.method,
         metric=source.metric,
-        is_share=_is_share(source),
+        is_share=is_share,
         seed=source.seed,
         rounds_planned=source.rounds_planned,
         is_finished=ended is not None,
@@ -56,7 +57,7 @@ def compile_facts(source: Source) -> Facts:
         why_not_crossed=_why_not(ended),
         receivers=receivers,
         givers=givers,
-        sentences=_sentences(source, own, alone),
+        sentences=_sentences(source, own, alone, is_share),
         advice=source.advice,
         health=health,
         privacy=source.privacy,
@@ -265,7 +266,7 @@ def _orders(source: Source) -> tuple[list[int], list[int]]:
     return order_rows(matrix), order_rows([list(column) for column in zip(*matrix, strict=True)])
 
 
-def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | None) -> list[str]:
+def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | None, is_share: bool) -> list[str]:
     if own is None:
         return []
     names = [client.name for client in source.clients]
@@ -276,7 +277,7 @@ def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | Non
             own.scores[client],
             own.gains[client],
             helpers_of(source.taken, names, client) if source.taken else {},
-            _is_share(source),
+            is_share,
         )
         for client in range(len(names))
     ]
