@@ -232,3 +232,9 @@ def digest(models: Mapping[ClientId, Tensor], *scores: Mapping[ClientId, Score])
 
 def with_data(problem: Problem, change: Callable[[ClientId, ClientData], ClientData]) -> Problem:
     return replace(problem, clients=[change(n, data) for n, data in enumerate(problem.clients)])
+
+
+def gradient_at(model: Model, theta: Tensor, examples: Examples) -> Tensor:
+    """Return the gradient of the mean loss at θ with respect to the trainable coordinates."""
+    model.load(theta)
+    return model.backward(examples).clone()

@@ -45,7 +45,7 @@ def compile_facts(source: Source) -> Facts:
         rounds_planned=source.rounds_planned,
         is_finished=ended is not None,
         clients=source.clients,
-        label_names=source.label_names or _class_names(source.clients),
+        label_names=_class_names(source.clients),
         methods=methods,
         rounds=thinned,
         is_thinned=thinned != rounds,
