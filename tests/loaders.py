@@ -36,11 +36,10 @@ from fedfomo.flower.parcels import Parcel
 from fedfomo.flower.sealing import Sealer, SealError
 from fedfomo.flower.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder
 from fedfomo.flower.site_memory import SiteMemory
+from fedfomo.json_files import read_lines, to_json
 from fedfomo.report.examination import Examination, read_examination
 from fedfomo.reproduce.results import Results
-from fedfomo.run_facts import read_lines
 from fedfomo.simulation.checkpoint import Checkpoint, Checkpoints
-from fedfomo.simulation.home import to_json
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.site_folders import read_sites
 from worlds import ids, numbers

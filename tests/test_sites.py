@@ -199,3 +199,48 @@ def test_sites_may_be_private() -> None:
     assert result.spent is not None
     assert all(0 < spent.training < 20 and 0 < spent.validation < 5 for spent in result.spent.values())
     assert "privacy: training records: ε = " in str(result)
+
+
+def own_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, labels)
+
+
+def own_metric(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs.argmax(dim=1) == labels).double() / 2
+
+
+def test_the_printed_call_computes_the_same_again() -> None:
+    sites = {name: (images(1, 8, seed), images(1, 12, seed + 9)) for seed, name in enumerate(("leeds", "turin"))}
+    first = fedfomo.federate(
+        Residual,
+        sites,
+        rounds=2,
+        trainer=fedfomo.Sgd(batch_size=4, epochs=1),
+        loss=own_loss,
+        metric=own_metric,
+        validation_fraction=0.25,
+        workers=0,
+    )
+    names = {"fedfomo": fedfomo, "Sgd": fedfomo.Sgd, "make_model": Residual, "sites": sites}
+    again = eval(first.facts.reproduce.command, names | {"own_loss": own_loss, "own_metric": own_metric})  # noqa: S307
+    assert (again.scores, again.facts.reproduce) == (first.scores, first.facts.reproduce)
+
+
+def test_a_hash_notices_other_validation_data() -> None:
+    train, validation, test = images(1, 8, 0), images(1, 8, 1), images(1, 8, 2)
+    hashes = [
+        fedfomo.federate(
+            Residual, {"leeds": (train, judged_by, test)}, method="local", rounds=1, workers=0
+        ).facts.reproduce.hashes
+        for judged_by in (validation, images(1, 8, 3))
+    ]
+    assert hashes[0] != hashes[1]
+
+
+def test_the_summary_of_a_site_without_test_data_is_strict_json(tmp_path: Path) -> None:
+    train, validation, test = images(1, 8, 0), images(1, 8, 1), images(1, 8, 2)
+    nothing = (test[0][:0], test[1][:0])
+    sites = {"leeds": (train, validation, test), "turin": (train, validation, nothing)}
+    folder = fedfomo.federate(Residual, sites, method="local", rounds=1, beside=(), workers=0).save(tmp_path)
+    summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary["sites"]["turin"] == {"federated": None, "alone": None}

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from fedfomo import wire
 from fedfomo.client import Client, ClientId, Start
-from fedfomo.examples import ClientData, Examples
+from fedfomo.examples import ClientData, Examples, contributes
 from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, play_round
 from fedfomo.model import Model, Score
 from fedfomo.parameters import Layout, Slot
 from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem, contributes
+from fedfomo.simulation.client_side import Problem
 from fedfomo.training import Sgd
 
 ROUNDS = 4
@@ -232,3 +232,9 @@ def digest(models: Mapping[ClientId, Tensor], *scores: Mapping[ClientId, Score])
 
 def with_data(problem: Problem, change: Callable[[ClientId, ClientData], ClientData]) -> Problem:
     return replace(problem, clients=[change(n, data) for n, data in enumerate(problem.clients)])
+
+
+def gradient_at(model: Model, theta: Tensor, examples: Examples) -> Tensor:
+    """Return the gradient of the mean loss at θ with respect to the trainable coordinates."""
+    model.load(theta)
+    return model.backward(examples).clone()

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedfomo.data.card import overlap
 from fedfomo.errors import InputError
-from fedfomo.examples import ClientData, Examples
+from fedfomo.examples import ClientData, Examples, is_enough
 from fedfomo.model import Loss, Metric, Model
 from fedfomo.objectives import objective_of
 from fedfomo.report.compiling import TINY_VALIDATION
@@ -89,7 +89,7 @@ def check_sites(
 def _shortages(cards: Sequence[SiteCard]) -> list[str]:
     notes: list[str] = []
     for card in cards:
-        if card.train == 0 or card.validation == 0:
+        if not is_enough(card.train, card.validation):
             notes.append(
                 f"{card.name}: {card.train} training and {card.validation} validation examples:"
                 " it receives models but contributes none"

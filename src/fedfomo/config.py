@@ -31,6 +31,9 @@ SUITED: dict[str, dict[str, Any]] = {
     "cifar100": {"standardise": True, "augment": True},
 }
 
+# Settings that say where a run is computed and who is told of it: no result depends on them.
+WHEREABOUTS = ("data", "workers", "executor", "track")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -175,9 +178,9 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def build(kind: type[C], table: dict[str, Any], path: Path = Path("flags")) -> C:
-    """Build a configuration from values; what they leave open takes the default for the data set."""
-    dataset = table.get("dataset", Setting.dataset)
-    return _from_table(kind, {**SUITED.get(str(dataset), {}), **table}, path)
+    """Build a configuration from values; what they leave open takes the default, for the data set if there is one."""
+    suited = SUITED.get(str(table.get("dataset", Setting.dataset)), {}) if "dataset" in _keys(kind) else {}
+    return _from_table(kind, {**suited, **table}, path)
 
 
 def write_toml(config: Any) -> str:

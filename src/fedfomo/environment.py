@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from functools import cache
 from importlib.metadata import version
@@ -15,8 +14,8 @@ import torch
 from fedfomo.config import Setting
 from fedfomo.errors import require
 from fedfomo.examples import ClientData
+from fedfomo.json_files import read_json, to_json
 from fedfomo.preparation import Prepared, network_name
-from fedfomo.simulation.home import to_json
 from fedfomo.threads import THREADS, instructions
 from fedfomo.writing import write_atomically
 
@@ -27,10 +26,17 @@ def write_environment(folder: Path, prepared: Prepared, setting: Setting) -> Non
     write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
 
 
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Read what a run has written down of what it is computed with."""
+    path = folder / "environment.json"
+    require(path.exists(), f"{folder} has no environment.json: play the run again")
+    return read_json(path, "play the run again")
+
+
 def check_processor(folder: Path) -> None:
     """Refuse to go on where sums are taken in another order: their last bits would be others."""
     here = instructions()
-    begun = json.loads((folder / "environment.json").read_bytes()).get("instructions", here)
+    begun = read_environment(folder).get("instructions", here)
     problem = f"{folder} was begun on a processor that computes with {begun}, and here it would be {here}"
     require(begun == here, f"{problem}: go on with it where it was begun, or start a new run")
 

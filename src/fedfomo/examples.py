@@ -72,6 +72,16 @@ class ClientData:
     test: Examples
 
 
+def contributes(data: ClientData) -> bool:
+    """Tell whether a client has data both to train on and to judge by; if not, nothing of it is sent on."""
+    return is_enough(len(data.train), len(data.validation))
+
+
+def is_enough(train: int, validation: int) -> bool:
+    """Tell whether a client with so many examples contributes."""
+    return train > 0 and validation > 0
+
+
 def as_examples(data: Examples | tuple[Any, Any] | Dataset[Any]) -> Examples:
     """Read a pair of tensors or arrays, or any map-style torch `Dataset` of (input, label) pairs, into memory."""
     if isinstance(data, Examples):

@@ -16,15 +16,16 @@ import torch
 
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
-from fedfomo.config import CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
+from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
 from fedfomo.environment import check_processor, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
+from fedfomo.json_files import to_json
 from fedfomo.model import Score
 from fedfomo.preparation import Prepared
 from fedfomo.privacy.accounting import Spent
-from fedfomo.simulation.home import RunHome, to_json
+from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
 from fedfomo.simulation.watching import Listener, Watcher
 from fedfomo.tables import SparseTable
@@ -216,7 +217,9 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
     setting: dict[str, Any] = settings["setting"]
-    del settings["out"], setting["data"], setting["workers"], setting["executor"], setting["track"]
+    for name in WHEREABOUTS:
+        del setting[name]
+    del settings["out"]
     later = [(setting, name) for name in ("dropout", "lateness", "standardise")]
     for table, name in [*later, (setting["training"], "augment")]:
         if not table[name]:  # without it, a run is what it was when it did not exist

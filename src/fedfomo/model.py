@@ -133,11 +133,6 @@ class Model:
         batches = [batch.to(self.device) for batch in examples.batches(EVALUATION_BATCH)]
         return torch.cat([self._example_losses(batch).cpu() for batch in batches])
 
-    def gradient(self, theta: Tensor, examples: Examples) -> Tensor:
-        """Return the gradient of the mean loss at θ with respect to the trainable coordinates."""
-        self.load(theta)
-        return self.backward(examples).to("cpu", copy=True)
-
     @torch.no_grad()
     def score(self, theta: Tensor, examples: Examples) -> Score:
         """Return the exact sample means of loss and metric at θ, in evaluation mode."""

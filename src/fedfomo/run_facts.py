@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,9 +11,21 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.archives import read_tensors
-from fedfomo.config import CompareConfig, RunConfig, Setting, flags_of, load_toml, named, options_of, read_toml
-from fedfomo.errors import InputError, reading, require
+from fedfomo.config import (
+    WHEREABOUTS,
+    CompareConfig,
+    RunConfig,
+    Setting,
+    flags_of,
+    load_toml,
+    named,
+    options_of,
+    read_toml,
+)
+from fedfomo.environment import read_environment
+from fedfomo.errors import InputError, require
 from fedfomo.experiment import RunRecord, read_config, read_record
+from fedfomo.json_files import read_json, read_lines
 from fedfomo.preparation import Prepared, prepare
 from fedfomo.report.examination import (
     Examination,
@@ -29,8 +40,8 @@ from fedfomo.report.source import Ended, Source, judged_first
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
-# Settings in which runs may differ and still be compared: they decide where and how a run is computed.
-MAY_DIFFER = ("data", "workers", "executor", "device", "stack", "evaluate_every", "track")
+# Settings in which runs may differ and still be compared: where and how a run is computed.
+MAY_DIFFER = (*WHEREABOUTS, "device", "stack", "evaluate_every")
 
 
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
@@ -50,19 +61,24 @@ def find_run(folder: Path, method: str | None = None, seed: int | None = None) -
     raise InputError(f"{folder} holds no run of {' or '.join(dict.fromkeys(methods))} with seed {seeds[0]} yet")
 
 
-def prepare_run(folder: Path) -> Prepared | None:
-    """Load a run's data again; None where they are not at hand."""
+def prepare_run(folder: Path) -> Prepared | InputError:
+    """Load a run's data again, or say why they are not at hand."""
     config = read_config(folder)
+    played_on = read_environment(folder)["data"]["sha256"]
     try:
-        return prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
-    except InputError:
-        return None
+        prepared = prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
+    except InputError as error:
+        return error
+    if prepared.data.fingerprint != played_on:
+        return InputError(f"'{prepared.data.name}' has changed since: its hash is {prepared.data.fingerprint}")
+    return prepared
 
 
-def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None = None) -> Source:
+def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputError | None = None) -> Source:
     """Collect everything about one run, and how the runs beside it ended."""
+    prepared = loaded if isinstance(loaded, Prepared) else None
     config = read_config(folder)
-    environment = _read(folder / "environment.json")
+    environment = read_environment(folder)
     names = [f"client {client}" for client in range(len(environment["examples"]))]
     _check_beside(folder, beside)
     ended = _ended_runs(folder, config, [*_siblings(folder, config), *beside])
@@ -86,19 +102,10 @@ def gather(folder: Path, beside: Sequence[Path] = (), prepared: Prepared | None 
         taken=record.taken if record else None,
         own_targets=targets == list(range(len(targets))),
         reproduce=_reproduce(folder, config, environment),
-        notes=_notes(environment["warnings"], prepared),
+        notes=[*environment["warnings"], *_lost(loaded)],
         advice=_advice(config, ended),
         privacy=_privacy(folder, config),
     )
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read the whole lines of a log; the last one may still be on its way."""
-    if not path.exists():
-        return []
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    with reading(path, "resume the run, or play it again"):
-        return [json.loads(line) for line in whole.splitlines()]
 
 
 def _siblings(folder: Path, config: RunConfig) -> list[Path]:
@@ -141,11 +148,11 @@ def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict
 
 
 def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
-    mine = _read(folder / "environment.json")
+    mine = read_environment(folder)
     for other in beside:
         config = read_config(other)
         require((other / "result.json").exists(), f"{other} is not finished: go on with `fedfomo resume {other}`")
-        theirs = _read(other / "environment.json")
+        theirs = read_environment(other)
         is_same = all(mine[part] == theirs[part] for part in ("data", "examples", "groups", "targets"))
         same_seed = config.seed == read_config(folder).seed
         require(is_same and same_seed, f"{other} had other clients than {folder}: they cannot stand side by side")
@@ -245,7 +252,7 @@ def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
     for line in read_lines(folder / "rounds.jsonl"):
         spent |= line["epsilon"]
     if (folder / "result.json").exists():
-        spent |= _read(folder / "result.json").get("spent") or {}
+        spent |= read_json(folder / "result.json", "delete it and resume the run").get("spent") or {}
 
     def largest(records: str) -> float | None:
         values = [epsilons[records] for epsilons in spent.values()]
@@ -254,13 +261,12 @@ def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
     return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
 
 
-def _notes(warnings: Sequence[str], prepared: Prepared | None) -> list[str]:
-    lost = (
-        []
-        if prepared
-        else ["The run's data are not at hand here: intervals are unpaired, and label mixes are missing."]
-    )
-    return [*warnings, *lost]
+def _lost(loaded: Prepared | InputError | None) -> list[str]:
+    """Say what a report lacks without the run's data, and why they are not there."""
+    if isinstance(loaded, Prepared):
+        return []
+    reason = f" ({loaded})" if loaded else ""
+    return [f"The run's data are not at hand here{reason}: intervals are unpaired, and label mixes are missing."]
 
 
 def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
@@ -271,8 +277,3 @@ def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
     flags = " ".join(flags_of(CompareConfig(setting=config.setting)))
     command = f"fedfomo compare --methods {methods} --seeds {config.seed} {flags}".strip()
     return f"This run has no {' and no '.join(missing)} beside it. To measure it against them, run: {command}"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with reading(path, "play the run again"):
-        return json.loads(path.read_bytes())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +16,9 @@ from torch.utils.data import Dataset
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError, require
-from fedfomo.examples import ClientData, Examples, as_examples
+from fedfomo.examples import ClientData, Examples, as_examples, contributes
 from fedfomo.federation import Traffic
+from fedfomo.json_files import to_json
 from fedfomo.model import Loss, Metric, Model, Score, works_channels_last
 from fedfomo.objectives import objective_of
 from fedfomo.privacy.accounting import Spent
@@ -29,12 +29,13 @@ from fedfomo.report.compiling import compile_facts
 from fedfomo.report.facts import Facts
 from fedfomo.report.page import write_report
 from fedfomo.report.sentences import helpers_of
-from fedfomo.simulation.client_side import Problem, contributes
+from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.simulation.watching import Watcher
 from fedfomo.site_facts import Log, site_source
 from fedfomo.training import LocalTrainer, Sgd
+from fedfomo.writing import write_atomically
 
 Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
 Site = tuple[Data, Data] | tuple[Data, Data, Data]
@@ -90,7 +91,7 @@ class Federated:
             "taken": None if self.taken is None else self.taken.tolist(),
             "notes": self.notes,
         }
-        (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        write_atomically(folder / "summary.json", to_json(summary, indent=1).encode())
         self.report(folder / "report.html")
         return folder
 
@@ -154,6 +155,7 @@ def federate(
         notes += tuple(f"privacy: {sentence}" for sentence in privacy_sentences(result.spent, problem.privacy))
     call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
     call |= {"participation": participation, "trainer": problem.trainer, "seed": seed}
+    call |= {"loss": loss, "metric": metric, "validation_fraction": validation_fraction}
     if problem.privacy.is_on:
         call["privacy"] = problem.privacy
     source = site_source(names, problem, method, algorithm, results, log, call, objective.name, notes)

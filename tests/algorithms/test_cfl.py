@@ -140,7 +140,7 @@ def test_who_is_never_heard_of_holds_a_split_up_but_not_for_ever() -> None:
 
 
 def test_clients_may_choose_among_all_models_by_validation() -> None:
-    algorithm = Cfl(select_by_val=True)
+    algorithm = Cfl(select_by_validation=True)
     download = Download(point(0), (point(3), point(5)))
     assert algorithm.personalise(scalar_client(4.5), download, None).model.item() == 5.0
     assert algorithm.personalise(scalar_client(1.5), download, None).model.item() == 0.0  # a tie: its own cluster's
@@ -148,7 +148,7 @@ def test_clients_may_choose_among_all_models_by_validation() -> None:
 
 
 def test_whoever_may_choose_is_sent_clusters_and_their_ancestors() -> None:
-    algorithm = replace(ALWAYS, select_by_val=True)
+    algorithm = replace(ALWAYS, select_by_validation=True)
     state = algorithm.start_server(start_of(4, 0.0))
     state = algorithm.collect(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
     sent = algorithm.dispatch(state, 2, torch.Generator())

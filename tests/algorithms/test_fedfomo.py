@@ -1,5 +1,6 @@
 """The equations of FedFomo, one by one, on numbers worked by hand."""
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -7,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory
-from fedfomo.algorithms.fedfomo_equations import TINY_DISTANCE, distances_from, first_order_weights, mix, mixing_weights
+from fedfomo.algorithms.fedfomo_equations import (
+    TINY_DISTANCE,
+    distances_from,
+    federated_update,
+    first_order_weights,
+    mix,
+    mixing_weights,
+)
 from fedfomo.model import Model
 from worlds import ids, numbers, point, scalar_client, scalar_model
 
@@ -246,3 +254,12 @@ def test_the_norm_option_reaches_the_weights() -> None:
     for norm, distance in (("l2", 5.0), ("l1", 7.0)):
         personal = FedFomo(norm=norm).personalise(client, NOTHING, memory)  # type: ignore[arg-type]
         assert personal.memory.findings.increments.tolist() == pytest.approx([9 / distance])
+
+
+def test_who_cannot_judge_takes_all_whole_models_alike() -> None:
+    reference, broken = torch.zeros(2), torch.tensor([torch.inf, 0.0])
+    candidates = [reference, torch.tensor([2.0, 0.0]), torch.tensor([0.0, 4.0]), broken]
+    model, mixing, weights = federated_update(reference, candidates, math.nan, [math.nan] * 4, 2, "l2", can_judge=False)
+    assert model.tolist() == [1.0, 2.0]
+    assert mixing.tolist() == [0.0, 0.5, 0.5, 0.0]
+    assert weights.tolist() == [0.0] * 4  # what it could not judge is no finding about anybody

@@ -17,7 +17,7 @@ from fedfomo.simulation.run import simulate
 from two_layers import sum_problem
 from worlds import InProcess, client_of, digest, federation_of, ids, point, points_problem, with_batch_norm
 
-HEAD_IS_GLOBAL = LgFedAvg(warmup=0.0)
+HEAD_IS_GLOBAL = LgFedAvg(warm_up=0.0)
 UPPER = torch.tensor([False, True])
 
 
@@ -63,19 +63,19 @@ def test_heads_are_averaged_alike_and_bodies_kept() -> None:
 def test_the_warm_up_is_fedavg() -> None:
     # Weighted by examples: (3·4 − 2)/4 in both coordinates.
     problem = sum_problem([(8.0, 8.0, 8.0), (-4.0,)])
-    models = simulate(problem, LgFedAvg(warmup=1.0), Plan(rounds=1)).models
+    models = simulate(problem, LgFedAvg(warm_up=1.0), Plan(rounds=1)).models
     assert models[0].tolist() == models[1].tolist() == [2.5, 2.5]
 
 
 def test_only_global_coordinates_move_after_the_warm_up() -> None:
     # Two clients of two coordinates. Round 0, the warm-up: a model each way. Round 1: the last model of the
     # warm-up down, half a model up. At the end half a model down.
-    traffic = simulate(sum_problem([(8.0,), (-4.0,)]), LgFedAvg(warmup=0.5), Plan(rounds=2)).traffic
+    traffic = simulate(sum_problem([(8.0,), (-4.0,)]), LgFedAvg(warm_up=0.5), Plan(rounds=2)).traffic
     assert (traffic.models_down, traffic.models_up) == (2 + 2 + 1, 2 + 1)
 
 
 def test_who_joins_after_the_warm_up_gets_the_layers_that_it_left() -> None:
-    problem, algorithm = sum_problem([(8.0,), (-4.0,)]), LgFedAvg(warmup=0.5)
+    problem, algorithm = sum_problem([(8.0,), (-4.0,)]), LgFedAvg(warm_up=0.5)
     federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
     state = algorithm.start_server(problem.start(2))
     state = play_round(federation, state, 0, [0, 1], exchange).state  # warm-up: (4, 4) and (−2, −2), mean (1, 1)
@@ -114,18 +114,18 @@ def test_with_all_layers_global_it_is_fedavg() -> None:
     # Everybody has 12 examples, so that plain and weighted means are the same.
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
         plain = simulate(problem, FedAvg(), Plan(rounds=3)).models
-        for algorithm in (LgFedAvg(global_share=1.0, warmup=0.0), LgFedAvg(global_share=1.0), LgFedAvg(warmup=1.0)):
+        for algorithm in (LgFedAvg(global_share=1.0, warm_up=0.0), LgFedAvg(global_share=1.0), LgFedAvg(warm_up=1.0)):
             assert digest(simulate(problem, algorithm, Plan(rounds=3)).models) == digest(plain)
 
 
 def test_with_no_layer_global_it_is_local_training() -> None:
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
         alone = simulate(problem, Local(), Plan(rounds=3)).models
-        algorithm = LgFedAvg(global_share=0.0, warmup=0.0)
+        algorithm = LgFedAvg(global_share=0.0, warm_up=0.0)
         assert digest(simulate(problem, algorithm, Plan(rounds=3)).models) == digest(alone)
 
 
-@pytest.mark.parametrize("option", ["global_share", "warmup"])
+@pytest.mark.parametrize("option", ["global_share", "warm_up"])
 def test_what_cannot_be_is_refused(option: str) -> None:
     with pytest.raises(InputError, match=f"{option} must be between 0 and 1"):
         LgFedAvg(**{option: 1.5})  # type: ignore[arg-type]

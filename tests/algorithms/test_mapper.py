@@ -79,7 +79,7 @@ def test_shares_are_evenly_spaced() -> None:
     assert Mapper(lowest_share=0.25, highest_share=0.75, num_shares=3).shares == [0.25, 0.5, 0.75]
 
 
-@pytest.mark.parametrize("mix", ["outputs", "params"])
+@pytest.mark.parametrize("mix", ["outputs", "parameters"])
 def test_both_parts_are_trained_through_the_mixture(mix: str) -> None:
     # Own 0 and common 4 say 2; the target is 8. A step is ¼ · ½ · 2 · gap, a quarter of the gap: own 0 + 6/4.
     # Then they say (1.5 + 4)/2 = 2.75, and common becomes 4 + 5.25/4.
@@ -92,7 +92,7 @@ def test_both_parts_are_trained_through_the_mixture(mix: str) -> None:
     assert answer(client, trained.model) == pytest.approx((1.5 + 5.3125) / 2)
 
 
-@pytest.mark.parametrize("mix", ["outputs", "params"])
+@pytest.mark.parametrize("mix", ["outputs", "parameters"])
 @pytest.mark.parametrize(
     ("target", "share", "own", "common"),
     # Own 0, trained with λ = 0, ½ and 1 beside common 4: it stays 0, or becomes 1.5, or 4; they say 4, 2.75 and 4.
@@ -106,7 +106,7 @@ def test_validation_chooses_the_share(mix: Any, target: float, share: float, own
     assert trained.upload.model.item() == common
 
 
-@pytest.mark.parametrize("mix", ["outputs", "params"])
+@pytest.mark.parametrize("mix", ["outputs", "parameters"])
 def test_use_takes_the_share_that_validation_likes_now(mix: Any) -> None:
     # Own 0 and common 8, shares 0, ½, 1: they say 8, 4 or 0.
     algorithm = Mapper(mix, num_shares=3)
@@ -152,7 +152,7 @@ def test_a_share_of_nothing_is_fedavg() -> None:
     algorithm = fixed(0.0, "probabilities")
     for n, model in simulate(problem, algorithm, plan).models.items():
         assert torch.allclose(parts(problem, algorithm, model)[1], average[n], rtol=0, atol=1e-5)
-    assert digest(simulate(problem, fixed(0.0, "params"), plan).models) == digest(average)
+    assert digest(simulate(problem, fixed(0.0, "parameters"), plan).models) == digest(average)
 
 
 def test_a_share_of_all_is_local_training() -> None:
@@ -161,7 +161,7 @@ def test_a_share_of_all_is_local_training() -> None:
     algorithm = fixed(1.0, "probabilities")
     for n, model in simulate(problem, algorithm, plan).models.items():
         assert torch.allclose(parts(problem, algorithm, model)[0], alone[n], rtol=0, atol=1e-5)
-    assert digest(simulate(problem, fixed(1.0, "params"), plan).models) == digest(alone)
+    assert digest(simulate(problem, fixed(1.0, "parameters"), plan).models) == digest(alone)
 
 
 def test_each_part_keeps_its_own_statistics() -> None:
@@ -179,7 +179,7 @@ def test_each_part_keeps_its_own_statistics() -> None:
     assert torch.equal(common, trained.upload.model)
 
 
-@pytest.mark.parametrize("mix", ["probabilities", "params"])
+@pytest.mark.parametrize("mix", ["probabilities", "parameters"])
 def test_effort_counts_every_training(mix: Any) -> None:
     # Shares 0, ½, 1: own is trained for two of them, common once unless λ = 1 was best; 12 examples, 1 epoch.
     problem = points_problem()

@@ -9,6 +9,7 @@ from cryptography import x509
 
 from commands_called import refused
 from federations import fedfomo
+from fedfomo.config import read_toml
 from fedfomo.errors import InputError
 from fedfomo.flower.provisioning import add_site, provision
 from fedfomo.flower.sealing import Sealer, SealError
@@ -143,3 +144,9 @@ def test_what_a_practitioner_writes_is_short() -> None:
     templates = Path(__file__).parents[2] / "src" / "fedfomo" / "flower" / "templates"
     for name in ("model.py", "data.py"):
         assert len((templates / name).read_text().splitlines()) < 30
+
+
+def test_what_a_federations_file_leaves_open_is_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "federation.toml"
+    path.write_text("rounds = 20\n")
+    assert read_toml(path, FederationConfig) == FederationConfig()

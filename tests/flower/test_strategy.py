@@ -118,3 +118,16 @@ def test_too_many_nodes_and_averages_are_refused() -> None:
     strategy = FedFomoStrategy(max_nodes=2)
     with pytest.raises(InputError, match="larger max_nodes"):
         strategy.configure_train(1, ArrayRecord(), ConfigRecord(), Nodes())  # type: ignore[arg-type]
+
+
+def test_a_node_without_validation_data_takes_all_alike() -> None:
+    shares: list[list[float]] = []
+
+    def change(slot: int, round: int, reply: Message) -> Message:
+        if slot == 1 and round == 1:
+            found: Any = reply.content.config_records[FINDINGS]
+            shares.append(list(found["shares"]))
+        return reply
+
+    _federate(points_problem(4, sizes={1: (12, 0)}), 2, change)
+    assert shares == [[0.25] * 4]

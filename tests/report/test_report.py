@@ -17,8 +17,8 @@ from commands_called import SMALL, call
 from fedfomo.errors import InputError
 from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
-from fedfomo.report.examination import Examination
-from fedfomo.report.facts import ClientFacts, Facts, Reproduce
+from fedfomo.report.examination import Examination, read_examination, write_examination
+from fedfomo.report.facts import ClientFacts, Facts, MethodFacts, Reproduce
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
@@ -30,25 +30,30 @@ from fedfomo.run_facts import find_run, gather, prepare_run
 @pytest.fixture(scope="module")
 def facts(comparison: Path) -> Facts:
     folder = find_run(comparison)
-    return compile_facts(gather(folder, prepared=prepare_run(folder)))
+    return compile_facts(gather(folder, loaded=prepare_run(folder)))
+
+
+def own(facts: Facts) -> list[MethodFacts]:
+    """Return how the method that a report is about has ended, if it has."""
+    return [method for method in facts.methods if method.method == facts.method]
 
 
 def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Facts) -> None:
     assert [method.method for method in facts.methods] == ["local", "fedavg", "fedfomo"]
     assert facts.method == "fedfomo"
     assert facts.is_finished
-    assert facts.own is not None
-    assert facts.own.helped + facts.own.harmed + facts.own.unclear == 6
-    assert len(facts.own.seed_means) == 2
+    (fedfomo,) = own(facts)
+    assert fedfomo.helped + fedfomo.harmed + fedfomo.unclear == 6
+    assert len(fedfomo.seed_means) == 2
     assert facts.advice == ""
 
 
 def test_scores_are_those_of_the_run_and_gains_their_differences(facts: Facts, comparison: Path) -> None:
     kept = json.loads((comparison / "fedfomo-seed-0" / "result.json").read_text())["after_update"]
     alone = json.loads((comparison / "local-seed-0" / "result.json").read_text())["after_update"]
-    assert facts.own is not None
+    (fedfomo,) = own(facts)
     for client in range(6):
-        score, gain = facts.own.scores[client], facts.own.gains[client]
+        score, gain = fedfomo.scores[client], fedfomo.gains[client]
         assert score is not None
         assert gain is not None
         assert score.value == pytest.approx(kept[str(client)]["accuracy"])
@@ -97,8 +102,8 @@ def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
 
 def test_the_diagonal_of_the_cross_matrix_is_everybodys_own_score(facts: Facts) -> None:
     assert facts.cross is not None
-    assert facts.own is not None
-    for client, score in enumerate(facts.own.scores):
+    (fedfomo,) = own(facts)
+    for client, score in enumerate(fedfomo.scores):
         assert score is not None
         assert facts.cross[client][client] == pytest.approx(score.value)
 
@@ -178,7 +183,7 @@ def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path)
     found = compile_facts(gather(running))
     assert not found.is_finished
     assert len(found.rounds) == 2
-    assert found.own is None
+    assert own(found) == []
     json.loads(found.to_json())
 
 
@@ -225,8 +230,8 @@ def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
     doubtful = compile_facts(source_of([1.0] * 4, [1.0] * 3 + [0.0]))
     harmed = compile_facts(source_of([0.0] * 30, [1.0] * 30))
     for found, expected in ((clear, (1, 0, 0)), (doubtful, (0, 1, 0)), (harmed, (0, 0, 1))):
-        assert found.own is not None
-        assert (found.own.helped, found.own.unclear, found.own.harmed) == expected
+        (ours,) = own(found)
+        assert (ours.helped, ours.unclear, ours.harmed) == expected
 
 
 def test_other_metrics_are_shown_as_they_are() -> None:
@@ -281,7 +286,7 @@ def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
 def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Path) -> None:
     run = tmp_path / "private"
     call("run", "--out", str(run), *SMALL, "--rounds", "2", "--privacy.noise", "1.0")
-    found = compile_facts(gather(run, prepared=prepare_run(run)))
+    found = compile_facts(gather(run, loaded=prepare_run(run)))
     assert found.privacy is not None
     assert found.privacy.training is not None
     assert found.privacy.training > 0
@@ -297,3 +302,35 @@ def test_what_a_client_gives_others_take(facts: Facts) -> None:
     assert facts.takes is not None
     assert sum(facts.gives) == pytest.approx(sum(facts.takes))
     assert max(facts.takes) <= (4 + 1) / 4  # four rounds and the last update, each at most one whole model
+
+
+def test_other_data_than_the_runs_are_not_trusted(comparison: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-0", run)
+    (run / "examination.json").unlink(missing_ok=True)
+    path = run / "environment.json"
+    environment = json.loads(path.read_text())
+    environment["data"]["sha256"] = "0" * 64
+    path.write_text(json.dumps(environment))
+    found = compile_facts(gather(run, loaded=prepare_run(run)))
+    assert found.clients[0].train_labels is None
+    assert any("'digits' has changed since" in note for note in found.health.notes)
+
+
+def test_why_data_could_not_be_loaded_is_in_the_notes(comparison: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-0", run)
+    path = run / "config.toml"
+    path.write_text(path.read_text().replace('dataset = "digits"', 'dataset = "mnist"'))
+    assert isinstance(reason := prepare_run(run), InputError)
+    assert any(str(reason) in note for note in compile_facts(gather(run, loaded=reason)).health.notes)
+
+
+def test_an_examination_is_kept_as_strict_json_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "examination.json"
+    write_examination(path, Examination([[1.0], []], [[1.0, math.nan], [0.0, math.nan]], ""))
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+    found = read_examination(path)
+    assert found.figures == [[1.0], []]
+    assert found.cross is not None
+    assert math.isnan(found.cross[0][1])

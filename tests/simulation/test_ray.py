@@ -39,7 +39,7 @@ from fedfomo.simulation.run import simulate
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.training import Sgd, Task
 from laws import digest_of
-from worlds import perceptron, points_problem, with_batch_norm
+from worlds import gradient_at, perceptron, points_problem, with_batch_norm
 
 TWO_WORKERS = Plan(rounds=2, workers=2, executor="ray")
 
@@ -94,7 +94,7 @@ def test_a_model_survives_the_journey() -> None:
     assert len(content) < 4 * len(theta) + 20_000  # every parameter once
     assert arrived.layout == model.layout
     assert torch.equal(arrived.read(), theta)
-    assert torch.equal(arrived.gradient(theta, examples), model.gradient(theta, examples))
+    assert torch.equal(gradient_at(arrived, theta, examples), gradient_at(model, theta, examples))
     assert arrived.score(theta, examples) == model.score(theta, examples)
 
 

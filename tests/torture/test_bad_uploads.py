@@ -14,6 +14,7 @@ from bad_uploads import Spoilt, spoilt
 from fedfomo import federation as rounds
 from fedfomo import wire
 from fedfomo.algorithms import ALGORITHMS, fedfomo, make_algorithm
+from fedfomo.algorithms import fedfomo_equations as equations
 from fedfomo.federation import AnyAlgorithm, dispatch_all, messages_of, play_round
 from fedfomo.flower.checks import below
 from fedfomo.flower.exchange import FlowerExchange
@@ -172,8 +173,8 @@ def test_a_bad_model_that_reaches_a_client_weighs_nothing(torture: Torture, monk
                 fault = wire.fault_of(schema, spoilt_one, len(stage.problem.initial), len(stage.clients))
                 refused += fault is not None and f"'{field}'" in fault
     # Without the rule that what is not finite weighs nothing, everybody who is sent such a model is harmed.
-    monkeypatch.setattr(fedfomo, "first_order_weights", lambda loss, losses, distances: (loss - losses) / distances)
-    monkeypatch.setattr(fedfomo, "mixing_weights", lambda weights: weights / weights.sum())
+    monkeypatch.setattr(equations, "first_order_weights", lambda loss, losses, distances: (loss - losses) / distances)
+    monkeypatch.setattr(equations, "mixing_weights", lambda weights: weights / weights.sum())
     problem = points_problem()
     stage = Stage(make_algorithm("fedfomo"), problem)
     (_, bad), *_ = _bad_models(problem, stream(0))

@@ -17,11 +17,11 @@ from fedfomo.data.config import SCENARIOS, ScenarioConfig
 from fedfomo.data.partitions import training_size
 from fedfomo.data.scenarios import build_scenario, spread
 from fedfomo.data.sets import load_digits
-from fedfomo.examples import ClientData, Examples
+from fedfomo.examples import ClientData, Examples, contributes
 from fedfomo.model import Model
 from fedfomo.networks import NETWORKS
 from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem, contributes
+from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.run import Plan, RunResult, simulate
 from fedfomo.training import Sgd
 from scorecard import Torture

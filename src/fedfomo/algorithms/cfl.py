@@ -83,7 +83,7 @@ class Cfl:
     """Share of the planned rounds in which a cluster waits for members that were never heard of."""
     linkage: Literal["single", "complete"] = "single"
     """How a cluster is split: single as in the paper, complete as in the authors' code."""
-    select_by_val: bool = False
+    select_by_validation: bool = False
     """Let each client use whichever cluster's model, past or present, its validation data like best."""
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Cfl:
         """Send the model of the client's cluster, and the others if it may choose."""
         own = int(state.clusters.of_client[to])
         others = (*state.clusters.models[:own], *state.clusters.models[own + 1 :], *state.ancestors)
-        return Download(state.clusters.models[own], others if self.select_by_val else ())
+        return Download(state.clusters.models[own], others if self.select_by_validation else ())
 
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Split the clusters that disagree, then average inside each."""

@@ -28,14 +28,7 @@ from fedfomo.algorithms.fedfomo_defences import (
     one_of_each,
     with_new_head,
 )
-from fedfomo.algorithms.fedfomo_equations import (
-    TINY_DISTANCE,
-    affinity_increments,
-    distances_from,
-    first_order_weights,
-    mix,
-    mixing_weights,
-)
+from fedfomo.algorithms.fedfomo_equations import affinity_increments, federated_update, mix
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
@@ -241,13 +234,10 @@ class FedFomo:
         """Judge the candidates, own model included, and move from the reference towards those that help."""
         candidates = (memory.own, *download.models, *download.averages)
         reference_loss, *losses = client.validation_losses((memory.reference, *candidates)).tolist()
-        distances = distances_from(memory.reference, candidates, client.num_trainable, self.norm)
-        weights = first_order_weights(reference_loss, torch.tensor(losses, dtype=torch.float64), distances)
-        mixing = mixing_weights(weights)
-        if len(client.data.validation) == 0:
-            # Departs from the paper: who has nothing to judge by takes all candidates alike, if they are whole.
-            mixing = mixing_weights((torch.isfinite(distances) & (distances > TINY_DISTANCE)).double())
-        model = mix(memory.reference, candidates, mixing)
+        can_judge = len(client.data.validation) > 0
+        model, mixing, weights = federated_update(
+            memory.reference, candidates, reference_loss, losses, client.num_trainable, self.norm, can_judge
+        )
         if self.check_mixture:
             mixing = checked_mixing(mixing, client.validation_losses((model,)).item(), reference_loss, losses[0])
             model = mix(memory.reference, candidates, mixing)

@@ -45,6 +45,25 @@ def mix(reference: Tensor, models: Tensor | Sequence[Tensor], mixing: Tensor) ->
     return mixed
 
 
+def federated_update(
+    reference: Tensor,
+    candidates: Sequence[Tensor],
+    reference_loss: float,
+    losses: Sequence[float],
+    num_trainable: int,
+    norm: str,
+    can_judge: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Move from the reference towards the candidates that help; return the model, w* and the signed weights w."""
+    distances = distances_from(reference, candidates, num_trainable, norm)
+    weights = first_order_weights(reference_loss, torch.tensor(losses, dtype=torch.float64), distances)
+    mixing = mixing_weights(weights)
+    if not can_judge:
+        # Departs from the paper: who has nothing to judge by takes all candidates alike, if they are whole.
+        mixing = mixing_weights((torch.isfinite(distances) & (distances > TINY_DISTANCE)).double())
+    return mix(reference, candidates, mixing), mixing, weights
+
+
 def leave_one_out_weights(losses_without: Tensor, loss_of_average: float) -> Tensor:
     """Appendix, model averages: w_n ∝ L_i(average without θ_n) − L_i(average of all); the sign is Eq. 3's reversed."""
     weights = losses_without.double() - loss_of_average

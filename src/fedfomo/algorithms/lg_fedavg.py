@@ -79,17 +79,17 @@ class LgFedAvg:
     """The global layers: upper ones as in the paper, or convolutions as in the authors' code; auto: these, if any."""
     global_share: float = 0.5
     """Share of the layers, from the last one down, that are global where the upper ones are."""
-    warmup: float = 0.5
+    warm_up: float = 0.5
     """Share of the rounds in which FedAvg is played first."""
 
     def __post_init__(self) -> None:
         require(0 <= self.global_share <= 1, f"global_share must be between 0 and 1, not {self.global_share}")
-        require(0 <= self.warmup <= 1, f"warmup must be between 0 and 1, not {self.warmup}")
+        require(0 <= self.warm_up <= 1, f"warm_up must be between 0 and 1, not {self.warm_up}")
 
     def start_server(self, start: Start) -> State:
         """Start from the common initial model."""
         # Departs from the paper: these rounds are part of the run, for the same budget as every other method's.
-        rounds = int(self.warmup * start.rounds + 1e-9)
+        rounds = int(self.warm_up * start.rounds + 1e-9)
         return State(start.initial, self._is_global(start), rounds, torch.empty(0, dtype=torch.int64))
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:

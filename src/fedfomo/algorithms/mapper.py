@@ -70,7 +70,7 @@ class Mapper:
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg; all through two networks"
 
-    mix: Literal["probabilities", "outputs", "params"] = "probabilities"
+    mix: Literal["probabilities", "outputs", "parameters"] = "probabilities"
     """What is mixed: class probabilities, the networks' outputs as they are (regression), or parameters."""
     lowest_share: float = 0.0
     """Least share of the own model (λ) to choose from."""
@@ -96,7 +96,7 @@ class Mapper:
 
     def network(self, module: nn.Module) -> nn.Module:
         """Put two copies side by side, unless it is parameters that are mixed."""
-        return module if self.mix == "params" else Mixture(module, self.mix == "probabilities")
+        return module if self.mix == "parameters" else Mixture(module, self.mix == "probabilities")
 
     def start_server(self, start: Start) -> State:
         """Start from the common initial model."""
@@ -142,7 +142,7 @@ class Mapper:
 
     def _mixture(self, client: Client, own: Tensor, common: Tensor, share: float) -> Tensor:
         """Return the parameters that the client's network needs to be the mixture."""
-        if self.mix == "params":
+        if self.mix == "parameters":
             return interpolate(own, common, share)
         layout = client.model.layout
         theta = torch.empty(layout.size)
@@ -159,7 +159,7 @@ class Mapper:
         if weight == 0:
             return before
         mixture = self._mixture(client, own, common, share)
-        if self.mix == "params":
+        if self.mix == "parameters":
             return train_through(client, before, mixture, weight)
         coordinates = client.model.layout.coordinates_below(part)
         moving = torch.zeros(client.model.layout.size, dtype=torch.bool)

@@ -72,6 +72,7 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     from fedfomo.config import options_of
+    from fedfomo.environment import read_environment
     from fedfomo.experiment import read_config
     from fedfomo.run_facts import find_run
 
@@ -81,7 +82,7 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     site = config.site.removeprefix("client ").removeprefix("client-")
     if site not in files:
         raise unknown("client", config.site, files)
-    environment = json.loads((folder / "environment.json").read_text())
+    environment = read_environment(folder)
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
     played = read_config(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Generator
@@ -20,6 +19,7 @@ from fedfomo.errors import InputError, disk_sentence, is_disk_fault
 from fedfomo.experiment import RunRecord, go_on, left_out, new_folder, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
+from fedfomo.json_files import read_lines
 from fedfomo.preparation import Prepared, prepare
 from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.simulation.crew import WorkerLostError
@@ -145,9 +145,7 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
 
 def _suspicions(log: Path) -> Counter[int]:
     """Count the rounds in which a client's upload was odd."""
-    with log.open() as lines:
-        named = (json.loads(line)["suspected"] for line in lines if '"suspected"' in line)
-        return Counter(int(client) for suspected in named for client in suspected)
+    return Counter(int(client) for line in read_lines(log, b'"suspected"') for client in line["suspected"])
 
 
 @contextmanager

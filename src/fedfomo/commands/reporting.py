@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from fedfomo.commands.terminal import console, parse, require_file
-from fedfomo.errors import require
+from fedfomo.errors import InputError, require
 
 if TYPE_CHECKING:
     from fedfomo.preparation import Prepared
@@ -65,17 +65,17 @@ def report(arguments: list[str]) -> None:
         time.sleep(WATCH_SECONDS)
     require((folder / "environment.json").exists(), f"{folder} has not begun yet: try again, or give --watch")
     out = config.out or config.run / "report.html"
-    prepared = prepare_run(folder)
+    loaded = prepare_run(folder)
     seen = -1
     while config.watch and not (folder / "result.json").exists():
         log = folder / "rounds.jsonl"
         size = log.stat().st_size if log.exists() else 0
         if size != seen:
             seen = size
-            facts = _write(folder, out, config.beside, prepared)
+            facts = _write(folder, out, config.beside, loaded)
             console.print(f"round {len(facts.rounds)} of {facts.rounds_planned}: {out}", soft_wrap=True)
         time.sleep(WATCH_SECONDS)
-    facts = _write(folder, out, config.beside, prepared)
+    facts = _write(folder, out, config.beside, loaded)
     if len(facts.sentences) <= MOST_SENTENCES:
         for sentence in facts.sentences:
             console.print(sentence, markup=False, soft_wrap=True)
@@ -100,11 +100,11 @@ def _compare(arguments: list[str]) -> None:
     console.print(f"the report, for any browser: {config.out}", soft_wrap=True)
 
 
-def _write(folder: Path, out: Path, beside: tuple[Path, ...], prepared: Prepared | None) -> Facts:
+def _write(folder: Path, out: Path, beside: tuple[Path, ...], loaded: Prepared | InputError) -> Facts:
     from fedfomo.report.compiling import compile_facts
     from fedfomo.report.page import write_report
     from fedfomo.run_facts import gather
 
-    facts = compile_facts(gather(folder, beside, prepared))
+    facts = compile_facts(gather(folder, beside, loaded))
     write_report(facts, out)
     return facts

@@ -6,9 +6,9 @@ builds is kept in the cache. A file belongs to the very images and labels whose 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedfomo.data.embedding import Progress, Schedule, build_embedding
 from fedfomo.data.latent import Groups, find_clusters, principal_components
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, require
+from fedfomo.writing import write_atomically
 
 PUBLISHED_NUMBERS = (2, 3, 4, 5, 10)
 """The numbers of groups (D) in the paper's tables."""
@@ -64,10 +65,9 @@ def write_groups(assignments: Assignments, file: Path) -> None:
         _require_a_byte_is_enough(number)
         arrays[f"train_{number}"], arrays[f"test_{number}"] = train.astype(np.uint8), test.astype(np.uint8)
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as opened:
-        np.savez_compressed(opened, **arrays)
-    part.replace(file)
+    content = BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_atomically(file, content.getbuffer())
 
 
 def build_groups(

@@ -24,6 +24,7 @@ from fedfomo.archives import map_npy
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
+from fedfomo.writing import write_atomically
 
 _ARRAYS = ("train_inputs", "train_labels", "test_inputs", "test_labels")
 
@@ -83,9 +84,7 @@ def _store(data: DataSet, note: Path, folder: Path) -> None:
     if not _is_whole(home):
         _store_arrays(data, home)
     facts = {"name": data.name, "num_classes": data.num_classes, "fingerprint": data.fingerprint}
-    part = note.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(facts, indent=2) + "\n")
-    part.replace(note)
+    write_atomically(note, (json.dumps(facts, indent=2) + "\n").encode())
 
 
 def _store_arrays(data: DataSet, home: Path) -> None:

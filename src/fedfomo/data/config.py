@@ -54,23 +54,21 @@ class ScenarioConfig:
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
-            raise unknown("scenario", str(self.scenario), SCENARIOS)
+            raise unknown("scenario", self.scenario, SCENARIOS)
         if self.representation not in REPRESENTATIONS:
-            raise unknown("representation", str(self.representation), REPRESENTATIONS)
+            raise unknown("representation", self.representation, REPRESENTATIONS)
         _require_count("clients", self.clients)
         _require_count("distributions", self.distributions)
         if self.classes_per_client is not None:
             _require_count("classes_per_client", self.classes_per_client)
-        if not (_is_finite(self.alpha) and self.alpha > 0):
+        if not (math.isfinite(self.alpha) and self.alpha > 0):
             raise InputError(f"alpha is {self.alpha!r}: give a finite number above 0")
-        if not (_is_finite(self.validation_fraction) and 0 < self.validation_fraction < 1):
+        if not 0 < self.validation_fraction < 1:
             raise InputError(f"validation_fraction is {self.validation_fraction!r}: give one between 0 and 1")
-        if not (_is_finite(self.share_fraction) and 0 <= self.share_fraction <= 1):
+        if not 0 <= self.share_fraction <= 1:
             raise InputError(f"share_fraction is {self.share_fraction!r}: give one from 0 to 1")
-        if not (_is_finite(self.data_fraction) and 0 < self.data_fraction <= 1):
+        if not 0 < self.data_fraction <= 1:
             raise InputError(f"data_fraction is {self.data_fraction!r}: give one above 0 and at most 1")
-        if self.shuffle_targets not in (True, False):
-            raise InputError(f"shuffle_targets is {self.shuffle_targets!r}: give true or false")
 
     @property
     def has_groups(self) -> bool:
@@ -83,11 +81,6 @@ class ScenarioConfig:
         return self.shuffle_targets or self.scenario == "ood"
 
 
-# Values may come from a TOML file, so their types are not what the annotations promise.
-def _require_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+def _require_count(name: str, value: int) -> None:
+    if not 1 <= value <= MOST:
         raise InputError(f"{name} is {value!r}: give a whole number of at least 1 and at most {MOST:,}")
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

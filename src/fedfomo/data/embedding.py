@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -29,6 +29,7 @@ from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError, reading
 from fedfomo.networks import Vgg11, vgg11
 from fedfomo.randomness import layers_draw_from, stream
+from fedfomo.writing import write_atomically
 
 _REPORT_EVERY = 25  # steps
 _SCORING_BATCH = 500
@@ -90,9 +91,7 @@ def build_embedding(
         network = train_embedder(data, folder, schedule, report)
         facts = {"identity": _identity(data, schedule), "accuracy": _accuracy(network, data)}
         _embed(network, data, rows)
-        part = about.with_suffix(".part")
-        part.write_text(json.dumps(facts, indent=2) + "\n")
-        part.replace(about)
+        write_atomically(about, (json.dumps(facts, indent=2) + "\n").encode())
     with reading(about, "remove it, and what it belongs to is made again"):
         facts = dict[str, Any](json.loads(about.read_text()))
         is_ours = facts["identity"] == _identity(data, schedule)
@@ -246,10 +245,8 @@ class _Checkpoint:
         for name, parameter in network.named_parameters():
             tensors[f"momentum/{name}"] = optimiser.state[parameter]["momentum_buffer"]
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        part = self.file.with_suffix(".part")
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, part, {"step": str(step), "identity": self.identity})
-        part.replace(self.file)
+        write_atomically(self.file, save(contiguous, {"step": str(step), "identity": self.identity}))
 
     def load(self, network: Vgg11, optimiser: torch.optim.Optimizer) -> int:
         """Put the state back and return the number of steps done."""

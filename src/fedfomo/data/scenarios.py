@@ -25,7 +25,7 @@ from fedfomo.data.partitions import (
 )
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
-from fedfomo.examples import ClientData
+from fedfomo.examples import ClientData, is_enough
 
 SMALL_SET = 10_000
 """Number of images up to which groups are found on the spot where none were made beforehand."""
@@ -88,7 +88,7 @@ def shortages(partition: Partition) -> list[str]:
     """Name the clients that hold too little to take full part."""
     notes: list[str] = []
     for number, client in enumerate(partition.clients):
-        if len(client.train) < 2 or len(client.validation) == 0:
+        if not is_enough(len(client.train), len(client.validation)):
             holds = f"{_count(len(client.train), 'training')} and {_count(len(client.validation), 'validation')}"
             notes.append(f"client {number} has {holds}: it receives models but contributes none")
         if len(client.test) == 0:

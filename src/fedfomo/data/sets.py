@@ -52,10 +52,11 @@ def stratified_division(
     return np.flatnonzero(~in_test), np.flatnonzero(in_test)
 
 
-def fingerprint(train: Examples, test: Examples) -> str:
-    """Hash every input and label of both parts."""
+def fingerprint(*parts: Examples) -> str:
+    """Hash every input and label of all parts, in their order."""
     digest = hashlib.sha256()
-    for tensor in (train.inputs, train.labels, test.inputs, test.labels):
-        digest.update(repr((tuple(tensor.shape), str(tensor.dtype))).encode())
-        digest.update(np.ascontiguousarray(tensor.numpy()).data)
+    for part in parts:
+        for tensor in (part.inputs, part.labels):
+            digest.update(repr((tuple(tensor.shape), str(tensor.dtype))).encode())
+            digest.update(np.ascontiguousarray(tensor.numpy()).data)
     return digest.hexdigest()

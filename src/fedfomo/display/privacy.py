@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+
+from fedfomo.json_files import read_lines
 
 MOST_CLIENTS = 15  # shown; all are in the run's folder
 MOST_ROUNDS = 6
@@ -15,10 +16,7 @@ MOST_ROUNDS = 6
 
 def epsilon_table(log: Path, delta: float) -> Table:
     """Show ε of the training records, by client and round, as the log of a run has it."""
-    rounds: dict[int, dict[str, Any]] = {}
-    for line in log.read_text().splitlines():
-        entry: dict[str, Any] = json.loads(line)
-        rounds[entry["round"]] = entry["epsilon"]
+    rounds: dict[int, dict[str, Any]] = {line["round"]: line["epsilon"] for line in read_lines(log)}
     shown = sorted({round(step * (len(rounds) - 1) / (MOST_ROUNDS - 1)) for step in range(MOST_ROUNDS)})
     clients = sorted({int(client) for epsilons in rounds.values() for client in epsilons})
     title = f"ε of training records at δ = {delta:g}"

@@ -18,7 +18,7 @@ from fedfomo import wire
 from fedfomo.algorithms import make_algorithm
 from fedfomo.client import Client, Start
 from fedfomo.errors import InputError, require
-from fedfomo.examples import ClientData
+from fedfomo.examples import ClientData, contributes
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.flower.checks import ECHOED, below, part_of, read_message, require_header
 from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
@@ -28,7 +28,6 @@ from fedfomo.flower.site_memory import SiteMemory
 from fedfomo.flower.site_privacy import SitePrivacy
 from fedfomo.model import Model, Score
 from fedfomo.privacy.sealed import BudgetError, Meter, sealed
-from fedfomo.simulation.client_side import contributes
 from fedfomo.training import Sgd
 from fedfomo.wire import Parameters, WireError
 from fedfomo.writing import write_atomically

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from fedfomo.flower.delivery_log import fault_in
 from fedfomo.flower.settings import FederationFolder
+from fedfomo.json_files import read_json
 
 
 def sentences(folder: FederationFolder) -> Iterator[str]:
@@ -16,11 +16,11 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
     config, sites = folder.config(), folder.registry()
     yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.capacity} sites, {config.bits} bits"
     if folder.status.exists():
-        yield from _progress(json.loads(folder.status.read_bytes()))
+        yield from _progress(read_json(folder.status, "it is written anew after the next round"))
     else:
         yield "no round is complete yet"
     if folder.result.exists():
-        yield from _result(json.loads(folder.result.read_bytes()))
+        yield from _result(read_json(folder.result, "the sites have their models nevertheless"))
     if folder.deliveries.exists():
         fault = fault_in(folder.deliveries)
         lines = len(folder.deliveries.read_text(errors="replace").splitlines())

@@ -8,6 +8,7 @@ what it found. The arithmetic is that of `fedfomo.algorithms.fedfomo`.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
@@ -19,13 +20,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedfomo import wire
 from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
-from fedfomo.algorithms.fedfomo_equations import (
-    affinity_increments,
-    distances_from,
-    first_order_weights,
-    mix,
-    mixing_weights,
-)
+from fedfomo.algorithms.fedfomo_equations import affinity_increments, federated_update
 from fedfomo.errors import require
 from fedfomo.flower.records import flatten, unflatten
 from fedfomo.randomness import stream
@@ -48,7 +43,7 @@ FOLLOWED = (
 """The options of FedFomo that make a difference to an app; others are refused."""
 
 LossFunction = Callable[[ArrayRecord, Context], float]
-"""From a model to its mean loss on this node's validation data."""
+"""From a model to its mean loss on this node's validation data; NaN for every model if it has none."""
 
 log = logging.getLogger(__name__)
 
@@ -177,11 +172,12 @@ def _federated_update(
     candidates = [context.state.array_records.get(OWN, sent), *others]
     theta, num_trainable = flatten(reference)
     models = [flatten(record)[0] for record in candidates]
-    losses = torch.tensor([float(loss(record, context)) for record in candidates], dtype=torch.float64)
-    distances = distances_from(theta, models, num_trainable, str(told["norm"]))
-    weights = first_order_weights(float(loss(reference, context)), losses, distances)
-    shares = mixing_weights(weights)
-    mixed = unflatten(mix(theta, models, shares), reference)
+    reference_loss, *losses = [float(loss(record, context)) for record in (reference, *candidates)]
+    can_judge = not all(map(math.isnan, (reference_loss, *losses)))
+    model, shares, weights = federated_update(
+        theta, models, reference_loss, losses, num_trainable, str(told["norm"]), can_judge
+    )
+    mixed = unflatten(model, reference)
     increments = affinity_increments(weights, str(told["affinity_update"]))
     findings = {"ids": ids, "increments": increments.tolist(), "shares": shares.tolist()}
     return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]

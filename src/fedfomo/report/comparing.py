@@ -65,7 +65,7 @@ def _duel(method: str, against: str, ours: Mapping[ClientKey, float], theirs: Ma
     return Duel(method, against, gaps, of_mean_gap(gaps), min(gaps), low, better, len(gaps) - better - worse, worse)
 
 
-def comparison_facts(arenas: list[Arena], metric: str = "accuracy") -> dict[str, object]:
+def comparison_facts(arenas: list[Arena]) -> dict[str, object]:
     """Return what the page of a comparison shows."""
     return {
         "arenas": [
@@ -90,7 +90,7 @@ def comparison_facts(arenas: list[Arena], metric: str = "accuracy") -> dict[str,
             }
             for arena in arenas
         ],
-        "metric": metric,
+        "metric": "accuracy",
         "is_share": True,
         "method": "",
         "clients": [],

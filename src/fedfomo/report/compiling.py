@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedfomo.algorithms.fedfomo_selection import epsilon_in
+from fedfomo.examples import is_enough
 from fedfomo.report import intervals
 from fedfomo.report.facts import ClientFacts, Curves, Facts, Health, Judgement, MethodFacts, RoundFacts, Rows
 from fedfomo.report.intervals import Estimate
@@ -34,16 +35,17 @@ def compile_facts(source: Source) -> Facts:
     ended = source.ended.get(source.method)
     examined = ended.examined if ended else None
     receivers, givers = _orders(source)
+    is_share = _is_share(source)
     return Facts(
         title=source.title,
         method=source.method,
         metric=source.metric,
-        is_share=_is_share(source),
+        is_share=is_share,
         seed=source.seed,
         rounds_planned=source.rounds_planned,
         is_finished=ended is not None,
         clients=source.clients,
-        label_names=source.label_names or _class_names(source.clients),
+        label_names=_class_names(source.clients),
         methods=methods,
         rounds=thinned,
         is_thinned=thinned != rounds,
@@ -55,7 +57,7 @@ def compile_facts(source: Source) -> Facts:
         why_not_crossed=_why_not(ended),
         receivers=receivers,
         givers=givers,
-        sentences=_sentences(source, own, alone),
+        sentences=_sentences(source, own, alone, is_share),
         advice=source.advice,
         health=health,
         privacy=source.privacy,
@@ -182,7 +184,7 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
         is_spent = client in line.get("budget_spent", ())
         tally.out_of_budget.update([client] if is_spent else [])
         is_missing = str(client) not in line["uploads"] and str(client) not in line["refused"] and not is_spent
-        tally.dropped_out[client] += is_missing and holds.train > 0 and holds.validation > 0
+        tally.dropped_out[client] += is_missing and is_enough(holds.train, holds.validation)
     for client, reason in line["refused"].items():
         tally.refused[int(client)] += 1
         tally.reasons[int(client)] = reason
@@ -264,7 +266,7 @@ def _orders(source: Source) -> tuple[list[int], list[int]]:
     return order_rows(matrix), order_rows([list(column) for column in zip(*matrix, strict=True)])
 
 
-def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | None) -> list[str]:
+def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | None, is_share: bool) -> list[str]:
     if own is None:
         return []
     names = [client.name for client in source.clients]
@@ -275,7 +277,7 @@ def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | Non
             own.scores[client],
             own.gains[client],
             helpers_of(source.taken, names, client) if source.taken else {},
-            _is_share(source),
+            is_share,
         )
         for client in range(len(names))
     ]

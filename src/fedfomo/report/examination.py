@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from fedfomo.errors import reading
 from fedfomo.examples import ClientData, Examples
+from fedfomo.json_files import to_json
 from fedfomo.model import Model
+from fedfomo.writing import write_atomically
 
 CROSS_LIMIT = 200  # clients; more of them make a matrix that takes long to fill and nobody reads
 CROSS_SECONDS = 60.0  # more than that is for those who ask
@@ -53,13 +56,21 @@ def examine(
 
 def write_examination(path: Path, found: Examination) -> None:
     """Keep an examination, so that the next report need not repeat it."""
-    path.write_text(json.dumps(asdict(found)))
+    write_atomically(path, to_json(asdict(found)).encode())
 
 
 def read_examination(path: Path) -> Examination:
     """Read an examination that was kept."""
     with reading(path, "delete it, and it is made again"):
-        return Examination(**json.loads(path.read_text()))
+        found = Examination(**json.loads(path.read_bytes()))
+        return replace(
+            found, figures=_numbers(found.figures), cross=None if found.cross is None else _numbers(found.cross)
+        )
+
+
+def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
+    """Read null as what it was written for: not a number."""
+    return [[math.nan if value is None else value for value in row] for row in rows]
 
 
 def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:

@@ -143,16 +143,6 @@ class Facts:
     privacy: PrivacyFacts | None  # None: there was none
     reproduce: Reproduce
 
-    @property
-    def own(self) -> MethodFacts | None:
-        """The method that the report is about; None while it runs."""
-        return next((facts for facts in self.methods if facts.method == self.method), None)
-
-    @property
-    def local(self) -> MethodFacts | None:
-        """Training alone, if it was run."""
-        return next((facts for facts in self.methods if facts.method == "local"), None)
-
     def to_json(self) -> str:
         """Spell the facts out as strict, compact JSON; four digits are more than any chart shows."""
         return json.dumps(compact(asdict(self)), allow_nan=False, separators=(",", ":"), ensure_ascii=False)

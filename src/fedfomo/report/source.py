@@ -48,7 +48,6 @@ class Source:
     own_targets: bool  # whether everybody is judged on data like its own
     reproduce: Reproduce
     metric: str = "accuracy"
-    label_names: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     advice: str = ""
     privacy: PrivacyFacts | None = None

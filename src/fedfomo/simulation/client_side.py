@@ -123,11 +123,6 @@ class Problem:
         return self.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else self.model
 
 
-def contributes(data: ClientData) -> bool:
-    """Tell whether a client has data both to train on and to judge by; if not, nothing of it is sent on."""
-    return len(data.train) > 0 and len(data.validation) > 0
-
-
 class ClientSide:
     """All clients' halves of a method."""
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from fedfomo import wire
 from fedfomo.client import ClientId
+from fedfomo.examples import contributes
 from fedfomo.federation import AnyAlgorithm, messages_of
 from fedfomo.model import Score
 from fedfomo.privacy.accounting import added, from_rows, to_rows
-from fedfomo.simulation.client_side import Outcome, Part, Problem, contributes
+from fedfomo.simulation.client_side import Outcome, Part, Problem
 from fedfomo.simulation.crew import Crew
 from fedfomo.simulation.failures import Failures
 from fedfomo.simulation.hands import Seconds

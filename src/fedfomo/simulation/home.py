@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
-import math
 import os
 import shutil
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo.errors import InputError, naming
+from fedfomo.json_files import to_json
 from fedfomo.simulation.checkpoint import Checkpoints
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.writing import delete_unfinished, write_atomically
@@ -104,19 +103,3 @@ def _cut(file: Path, length: int) -> bytes:
         content = opened.read(length)
         opened.truncate(len(content))
     return content
-
-
-def to_json(value: Any, indent: int | None = None) -> str:
-    """Spell out plain values as strict JSON."""
-    return json.dumps(_without_nan(value), allow_nan=False, indent=indent)
-
-
-def _without_nan(value: Any) -> Any:
-    """Write what is not a number as null: JSON has no other word for it."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value

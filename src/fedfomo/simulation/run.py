@@ -31,6 +31,7 @@ from fedfomo.federation import (
     play_round,
     traffic_of,
 )
+from fedfomo.json_files import to_json
 from fedfomo.model import Score
 from fedfomo.privacy.accounting import Spent, from_rows
 from fedfomo.simulation.checkpoint import Checkpoint
@@ -39,7 +40,7 @@ from fedfomo.simulation.crew import Crew, hire
 from fedfomo.simulation.exchange import SimulatedExchange
 from fedfomo.simulation.failures import Failures, draw_failures
 from fedfomo.simulation.hands import Seconds
-from fedfomo.simulation.home import RunHome, to_json
+from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.orders import Grouping
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.ray_crew import RayWorkers
