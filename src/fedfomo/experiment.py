@@ -163,7 +163,7 @@ def left_out(config: CompareConfig) -> list[str]:
 def _impossible(setting: Setting) -> dict[str, str]:
     """Name the methods that cannot run in a setting, each with the reason."""
     found: dict[str, str] = {}
-    if setting.scenario.scenario not in ("latent", "ood"):
+    if not setting.scenario.has_groups:
         found["oracle"] = "it needs to know clients' true groups, and this scenario has none"
     if setting.privacy.is_on:
         found |= dict.fromkeys(READ_RECORDS, "it reads private records itself, past the noise")
