@@ -1,4 +1,4 @@
-"""Every method trains privately, without knowing, or is refused because records would leave it past the noise."""
+"""Every method that sends trains privately, without knowing, or is refused: records would leave it past the noise."""
 
 from dataclasses import replace
 
@@ -17,7 +17,8 @@ TWO_ROUNDS = Plan(rounds=2)
 
 # One sends examples as they are, the other solves for them one by one.
 READ_RECORDS = ("fedavg-shared", "mocha-linear")
-PRIVATE = [name for name in ALGORITHMS if name not in READ_RECORDS]
+ALONE = ("local", "local-all")  # nothing of them ever leaves
+PRIVATE = [name for name in ALGORITHMS if name not in (*READ_RECORDS, *ALONE)]
 JUDGE_BY_TRAINING = ("ifca", "hypcluster", "fedala")
 
 
@@ -33,6 +34,15 @@ def test_a_method_trains_privately_and_pays(name: str) -> None:
     again = simulate(problem, make_algorithm(name), replace(TWO_ROUNDS, workers=2))
     assert digest(again.models) == digest(result.models)
     assert again.spent == result.spent
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_who_trains_alone_needs_no_noise_and_pays_nothing(name: str) -> None:
+    plain = simulate(points_problem(), make_algorithm(name), TWO_ROUNDS)
+    private = simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm(name), TWO_ROUNDS)
+    assert digest(private.models) == digest(plain.models)
+    assert private.spent is not None
+    assert all(spent.headline == 0 for spent in private.spent.values())
 
 
 @pytest.mark.parametrize("name", READ_RECORDS)
