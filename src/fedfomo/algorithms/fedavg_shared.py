@@ -90,6 +90,7 @@ class FedAvgShared:
 
     sends: ClassVar[str] = "1 model down, 1 up; once, a share of every client's training data to everybody"
     compute: ClassVar[str] = "FedAvg with the pool on top"
+    sends_examples: ClassVar[bool] = True
 
     fraction: float = 0.05
     """Share of its training examples that every client gives away."""

@@ -142,7 +142,7 @@ def site(arguments: list[str]) -> None:
 
     place = SiteFolder(config.folder)
     process = SiteProcess(place, config.data, config.threads, warn)
-    console.print(_privacy_of(place), soft_wrap=True, markup=False)
+    console.print(what_leaves(place), soft_wrap=True, markup=False)
     _stop_on_termination()
     process.run()
 
@@ -156,14 +156,18 @@ def status(arguments: list[str]) -> None:
         console.print(sentence, soft_wrap=True, markup=False)
 
 
-def _privacy_of(site: SiteFolder) -> str:
+def what_leaves(site: SiteFolder) -> str:
+    """Say what a site sends, and what it has settled about its records."""
     settings = site.privacy()
+    kinds = "numbers of records, and what was found out about models that were sent here; never examples"
     if not settings.is_on:
-        return f"models leave this site as they were trained; {site.privacy_settings} can add noise"
+        leaves = f"models as they were trained, test scores, {kinds}"
+        return f"what leaves this site: {leaves}; {site.privacy_settings} can add noise"
     limit = settings.epsilon if settings.budget is None else settings.budget
     judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"
     training = f"training records: ε at most {limit:g} (δ = {settings.delta:g})"
-    return f"{training}; validation records: {judged}; {site.bill} says what was spent"
+    spent = f"{training}; validation records: {judged}; {site.bill} says what was spent"
+    return f"what leaves this site: models trained with noise, {kinds}; {spent}"
 
 
 def _stop_on_termination() -> None:

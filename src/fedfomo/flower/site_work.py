@@ -15,12 +15,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo import wire
-from fedfomo.algorithms import make_algorithm
 from fedfomo.client import Client, Start
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.flower.checks import ECHOED, below, part_of, read_message, require_header
+from fedfomo.flower.methods import make_method
 from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
 from fedfomo.flower.parcels import Header, Parcel, digest_of
 from fedfomo.flower.settings import SiteFolder
@@ -108,7 +108,7 @@ class Desk:
         own = load_model(self._site.model, header["seed"], header["channels_last"])
         if layout_digest(own.model) != header["layout"]:
             raise InputError("this site's model.py builds another network than the server's: use the same file")
-        algorithm = make_algorithm(header["method"], header["options"])
+        algorithm = make_method(header["method"], header["options"])
         model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else own.model
         initial = self._initial(order, len(own.initial))
         start = Start(initial, own.model.layout, header["num_clients"], header["rounds"])
