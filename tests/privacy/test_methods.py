@@ -1,6 +1,7 @@
 """Every method that sends trains privately, without knowing, or is refused: records would leave it past the noise."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import simulate
+from fedfomo.training import Sgd
 from worlds import digest, points_problem
 
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
@@ -76,6 +78,15 @@ def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:
     spent = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), algorithm, Plan(rounds=1)).spent
     plain = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), make_algorithm("fedavg"), Plan(rounds=1))
     assert spent == plain.spent
+
+
+@pytest.mark.parametrize(("name", "stops"), [("fedavg", False), ("pfedme", True)])
+def test_who_uses_a_sample_twice_reaches_its_epsilon_before_the_last_round(name: str, stops: bool) -> None:
+    privacy = Privacy(epsilon=3.0, delta=1e-3)
+    problem = replace(points_problem(), trainer=Sgd(batch_size=5, epochs=2), privacy=privacy)
+    lines: list[dict[str, Any]] = []
+    simulate(problem, make_algorithm(name), Plan(rounds=3), listener=lambda line, _: lines.append(line))
+    assert bool(lines[-1]["budget_spent"]) == stops
 
 
 def test_model_averages_are_judged_privately_too() -> None:

@@ -107,7 +107,7 @@ def init(arguments: list[str]) -> None:
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
-    console.print(f"hand over {config.folder / 'sites'}/NAME to each site, whose data.py reads its data")
+    console.print(f"move {config.folder / 'sites'}/NAME to each site, keys and all; its data.py there reads its data")
     console.print(f"then: fedfomo deploy server {config.folder}, and at each site: fedfomo deploy site NAME")
 
 
@@ -117,7 +117,7 @@ def add_site(arguments: list[str]) -> None:
     from fedfomo.flower import provisioning
 
     place = provisioning.add_site(FederationFolder(config.folder), config.name)
-    console.print(f"hand over {place.path}; a running server serves it from the next round", soft_wrap=True)
+    console.print(f"move {place.path} to the site; a running server serves it from the next round", soft_wrap=True)
 
 
 def server(arguments: list[str]) -> None:
