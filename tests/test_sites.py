@@ -186,7 +186,7 @@ def test_refused_models_are_spoken_of() -> None:
     assert "a's model was refused in 2 rounds" in str(result)
 
 
-def test_sites_may_be_private() -> None:
+def private_federation(privacy: fedfomo.Privacy) -> fedfomo.Federated:
     rng = torch.Generator().manual_seed(0)
 
     def some(number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -194,8 +194,11 @@ def test_sites_may_be_private() -> None:
         return inputs, (inputs.sum(dim=1) > 0).long()
 
     sites = {name: (some(40), some(60)) for name in ("leeds", "turin")}
-    privacy = fedfomo.Privacy(noise=2.0, delta=1e-3, validation_noise=10.0)
-    result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=2, privacy=privacy, workers=0, beside=())
+    return fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=2, privacy=privacy, workers=0, beside=())
+
+
+def test_sites_may_be_private() -> None:
+    result = private_federation(fedfomo.Privacy(noise=2.0, delta=1e-3, validation_noise=10.0))
     assert result.spent is not None
     assert all(0 < spent.training < 20 and 0 < spent.validation < 5 for spent in result.spent.values())
     assert "privacy: training records: ε = " in str(result)
@@ -244,3 +247,15 @@ def test_the_summary_of_a_site_without_test_data_is_strict_json(tmp_path: Path) 
     folder = fedfomo.federate(Residual, sites, method="local", rounds=1, beside=(), workers=0).save(tmp_path)
     summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["sites"]["turin"] == {"federated": None, "alone": None}
+
+
+def test_the_report_of_a_private_federation_says_so_and_counts_no_labels(federated: fedfomo.Federated) -> None:
+    result = private_federation(fedfomo.Privacy(noise=2.0, delta=1e-3))
+    assert result.spent is not None
+    assert result.facts.privacy is not None
+    assert result.facts.privacy.training == max(spent.training for spent in result.spent.values())
+    assert result.facts.privacy.validation is None  # judged without noise: no guarantee
+    assert result.facts.privacy.delta == 1e-3
+    assert all(client.train_labels is None and client.target_labels is None for client in result.facts.clients)
+    assert federated.facts.privacy is None
+    assert federated.facts.clients[0].train_labels is not None

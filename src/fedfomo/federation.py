@@ -105,6 +105,11 @@ class SuspectsUploads(Protocol):
         ...
 
 
+def sends_examples(algorithm: AnyAlgorithm) -> bool:
+    """Tell whether an algorithm's clients upload examples as they are; one that does says so."""
+    return getattr(algorithm, "sends_examples", False)
+
+
 @dataclass(frozen=True)
 class Messages:
     """The types that an algorithm declares for what it keeps and sends."""

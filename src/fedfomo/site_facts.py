@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,7 @@ from fedfomo.data.sets import fingerprint
 from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm
 from fedfomo.report.examination import examine, label_counts
-from fedfomo.report.facts import ClientFacts, Reproduce
+from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
 from fedfomo.report.source import Ended, Source, judged_first
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.hands import Seconds
@@ -55,7 +56,7 @@ def site_source(
         judged_first=judged_first(algorithm),
         seed=problem.seed,
         rounds_planned=call["rounds"],
-        clients=_clients(names, problem.clients),
+        clients=_clients(names, problem),
         lines=log.lines,
         seconds=log.seconds,
         ended={
@@ -69,11 +70,13 @@ def site_source(
         metric=metric,
         notes=list(notes),
         advice=missing,
+        privacy=_privacy(problem, result),
     )
 
 
-def _clients(names: Sequence[str], data: Sequence[ClientData]) -> list[ClientFacts]:
-    counts = label_counts(data)
+def _clients(names: Sequence[str], problem: Problem) -> list[ClientFacts]:
+    # How many of which label a site holds is not for a page about a private run.
+    counts = None if problem.privacy.is_on else label_counts(problem.clients)
     return [
         ClientFacts(
             name=name,
@@ -83,7 +86,7 @@ def _clients(names: Sequence[str], data: Sequence[ClientData]) -> list[ClientFac
             train_labels=counts[0][site] if counts else None,
             target_labels=counts[1][site] if counts else None,
         )
-        for site, (name, own) in enumerate(zip(names, data, strict=True))
+        for site, (name, own) in enumerate(zip(names, problem.clients, strict=True))
     ]
 
 
@@ -96,6 +99,18 @@ def _ended(problem: Problem, algorithm: AnyAlgorithm, result: RunResult, crosses
         gradients=result.gradients,
         examined=examine(problem.model_of(algorithm), thetas, problem.clients, crosses),
     )
+
+
+def _privacy(problem: Problem, result: RunResult) -> PrivacyFacts | None:
+    if result.spent is None:
+        return None
+    training = max(spent.training for spent in result.spent.values())
+    validation = max(spent.validation for spent in result.spent.values())
+    return PrivacyFacts(_guaranteed(training), _guaranteed(validation), problem.privacy.delta)
+
+
+def _guaranteed(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _reproduce(names: Sequence[str], problem: Problem, call: Mapping[str, Any]) -> Reproduce:

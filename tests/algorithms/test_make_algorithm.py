@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms import ALGORITHMS, describe, make_algorithm
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.errors import InputError
@@ -25,6 +25,29 @@ def test_every_method_is_a_frozen_dataclass_that_says_what_it_sends(name: str) -
     assert isinstance(messages_of(algorithm), Messages)
     with pytest.raises(dataclasses.FrozenInstanceError):
         algorithm.num_downloads = 3  # type: ignore[attr-defined]
+
+
+MODELS = ("model", "own", "core", "body", "coordinates", "trained")
+WORDS = {
+    "num_examples": "number of examples",
+    "findings": "weights and shares",
+    "cluster": "which of those was chosen",
+    "collaborators": "choice of collaborators",
+    "share": "share of every client's training data",
+    "num_received": "shares received",
+    "sum": "weighted mean of the examples",
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_has_a_word_for_everything_that_it_uploads(name: str) -> None:
+    upload = messages_of(make_algorithm(name)).upload
+    if upload is type(None):
+        assert describe(name).sends == "nothing"
+        return
+    for field in dataclasses.fields(upload):
+        assert WORDS.get(field.name, "model") in describe(name).sends
+        assert field.name in (*MODELS, *WORDS)
 
 
 def test_words_are_read_as_what_the_option_is() -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
+from torch import Tensor
 
 from federations import same, simulated
-from fedfomo.algorithms import ALGORITHMS
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.errors import InputError
-from loopback import make_federation, play
+from fedfomo.federation import messages_of, sends_examples
+from fedfomo.flower.parcels import Parcel
+from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.settings import SiteFolder
+from loopback import Answer, honest, make_federation, models_of, play
 
 QUICK = ("fedfomo", "fedavg", "apfl-logits", "local", "mocha")
-# Needs the true groups, which only a scenario knows.
-WITHOUT = ("oracle",)
+# One needs the true groups, which only a scenario knows; the other sends examples.
+WITHOUT = ("oracle", "fedavg-shared")
 
 
 def _equals_the_simulator(place: Path, method: str) -> bool:
@@ -36,6 +42,49 @@ def test_so_does_every_other_method(tmp_path: Path, method: str) -> None:
 def test_a_method_that_needs_a_scenario_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="group"):
         play(make_federation(tmp_path, method="oracle"))
+
+
+def test_a_server_does_not_play_a_method_that_sends_examples(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, method="fedavg-shared")
+    with pytest.raises(InputError, match="'fedavg-shared' sends examples"):
+        play(folder)
+    assert models_of(folder) == {}
+
+
+def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_federation(tmp_path, method="fedavg", rounds=1)
+    server = Sealer.read(folder.server / "sealing.key")
+    answers: list[Parcel] = []
+
+    def change(name: str, number: int, order: bytes, answer: Answer) -> Any:
+        site = Sealer.read(SiteFolder(folder.sites / name).seal)
+        asked = Parcel.read(site.open(server.public_key, order))
+        asked = Parcel({**asked.header, "method": "fedavg-shared"}, asked.tensors)
+        sealed = answer(server.seal(site.public_key, asked.to_bytes()))
+        answers.append(Parcel.read(server.open(site.public_key, sealed)))
+        return honest(name, number, order, answer)
+
+    play(folder, change)
+    assert answers
+    assert all("'fedavg-shared' sends examples" in answer.header["fault"] for answer in answers)
+    assert not any(answer.tensors for answer in answers)
+    assert "'fedavg-shared' sends examples" in caplog.text
+
+
+@pytest.mark.parametrize("method", ALGORITHMS)
+def test_a_method_whose_uploads_can_hold_anything_says_that_it_sends_examples(method: str) -> None:
+    algorithm = make_algorithm(method)
+    assert _holds_anything(messages_of(algorithm).upload) == sends_examples(algorithm)
+
+
+def _holds_anything(schema: Any) -> bool:
+    """Tell whether a message has a tensor of no particular kind."""
+    if get_origin(schema) is Annotated:
+        return False
+    inner = get_type_hints(schema, include_extras=True).values() if is_dataclass(schema) else get_args(schema)
+    return schema is Tensor or any(_holds_anything(part) for part in inner)
 
 
 def test_room_for_more_sites_changes_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Every method trains privately, without knowing, or is refused because records would leave it past the noise."""
+"""Every method that sends trains privately, without knowing, or is refused: records would leave it past the noise."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import simulate
+from fedfomo.training import Sgd
 from worlds import digest, points_problem
 
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
 TWO_ROUNDS = Plan(rounds=2)
 
-PRIVATE = [name for name in ALGORITHMS if name not in READ_RECORDS]
+ALONE = ("local", "local-all")  # nothing of them ever leaves
+PRIVATE = [name for name in ALGORITHMS if name not in (*READ_RECORDS, *ALONE)]
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -30,6 +33,15 @@ def test_a_method_trains_privately_and_pays(name: str) -> None:
     again = simulate(problem, make_algorithm(name), replace(TWO_ROUNDS, workers=2))
     assert digest(again.models) == digest(result.models)
     assert again.spent == result.spent
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_who_trains_alone_needs_no_noise_and_pays_nothing(name: str) -> None:
+    plain = simulate(points_problem(), make_algorithm(name), TWO_ROUNDS)
+    private = simulate(replace(points_problem(), privacy=PRIVACY), make_algorithm(name), TWO_ROUNDS)
+    assert digest(private.models) == digest(plain.models)
+    assert private.spent is not None
+    assert all(spent.headline == 0 for spent in private.spent.values())
 
 
 @pytest.mark.parametrize("name", READ_RECORDS)
@@ -69,6 +81,15 @@ def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:
     spent = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), algorithm, Plan(rounds=1)).spent
     plain = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), make_algorithm("fedavg"), Plan(rounds=1))
     assert spent == plain.spent
+
+
+@pytest.mark.parametrize(("name", "stops"), [("fedavg", False), ("pfedme", True)])
+def test_who_uses_a_sample_twice_reaches_its_epsilon_before_the_last_round(name: str, stops: bool) -> None:
+    privacy = Privacy(epsilon=3.0, delta=1e-3)
+    problem = replace(points_problem(), trainer=Sgd(batch_size=5, epochs=2), privacy=privacy)
+    lines: list[dict[str, Any]] = []
+    simulate(problem, make_algorithm(name), Plan(rounds=3), listener=lambda line, _: lines.append(line))
+    assert bool(lines[-1]["budget_spent"]) == stops
 
 
 def test_model_averages_are_judged_privately_too() -> None:

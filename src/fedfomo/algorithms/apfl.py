@@ -44,7 +44,7 @@ def next_share(share: float, own: Tensor, shared: Tensor, gradient: Tensor, rate
 class Apfl:
     """Blend the client's own model with the global one, in a share that each client learns."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "2 × FedAvg"
 
     share: float = 0.5  # α

@@ -52,7 +52,7 @@ def blended(layout: Layout, own: Tensor, shared: Tensor, share: float) -> Tensor
 class ApflLogits:
     """Blend the outputs of the client's own model and the global one, in a share that each client learns."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "4 × FedAvg"
 
     share: float = 0.5  # α

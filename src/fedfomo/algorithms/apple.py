@@ -86,7 +86,7 @@ def caution(round: int, rounds: int, share: float) -> float:
 class Apple:
     """Combine all clients' models by weights that each client learns along with its own model."""
 
-    sends: ClassVar[str] = "all other clients' models down, 1 up"
+    sends: ClassVar[str] = "all other clients' models and numbers of examples down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     weight_rate: float = 0.003

@@ -68,7 +68,7 @@ class Download:
 class Cfl:
     """Clusters that split where members' updates disagree; FedAvg inside each."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     thresholds: Literal["relative", "absolute"] = "relative"

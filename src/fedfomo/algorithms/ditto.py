@@ -32,7 +32,7 @@ class Memory:
 class Ditto:
     """Train a model of one's own near the global one, which is trained as by FedAvg."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "2 × FedAvg"
 
     pull: float = 1.0  # λ

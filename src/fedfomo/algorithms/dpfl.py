@@ -106,7 +106,9 @@ class Memory:
 class Dpfl:
     """Every client averages with a set of others that its validation data have chosen."""
 
-    sends: ClassVar[str] = "1 model down, num_candidates in every refresh_every-th round; 1 up"
+    sends: ClassVar[str] = (
+        "1 model down, num_candidates in every refresh_every-th round; 1 up with its choice of collaborators"
+    )
     compute: ClassVar[str] = "as FedAvg, and 2 num_candidates passes over the validation data a search"
 
     budget: int = 10  # B_c

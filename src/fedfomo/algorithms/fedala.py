@@ -47,7 +47,7 @@ def next_weights(weights: Tensor, gradient: Tensor, gap: Tensor, rate: float) ->
 class FedAla:
     """Blend the global model into the own one, with weights learnt coordinate by coordinate, then train."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "FedAvg and about 1 epoch a round, more at first"
 
     blended_layers: int = 1  # p

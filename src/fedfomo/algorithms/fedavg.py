@@ -63,7 +63,7 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
 class FedAvg:
     """Train one global model; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "1: E epochs over the training data"
 
     def start_server(self, start: Start) -> State:

@@ -29,7 +29,7 @@ class Memory:
 class FedAvgFineTuned:
     """Train one global model; every client uses a copy tuned on its own data, if validation agrees."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, and once more at the end"
 
     gated: bool = True

@@ -88,8 +88,12 @@ def own_and_pool(own: Examples, pool: Mapping[int, Share], num_outputs: int) -> 
 class FedAvgShared:
     """Train one global model on own data and a pool to which everybody gives a share; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up; once, a share of every client's training data to everybody"
+    sends: ClassVar[str] = (
+        "1 model down, 1 up with its number of examples and of shares received;"
+        " once, a share of every client's training data to everybody"
+    )
     compute: ClassVar[str] = "FedAvg with the pool on top"
+    sends_examples: ClassVar[bool] = True
 
     fraction: float = 0.05
     """Share of its training examples that every client gives away."""

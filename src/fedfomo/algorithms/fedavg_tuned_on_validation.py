@@ -21,7 +21,7 @@ from fedfomo.federation import Personalised, Trained
 class FedAvgTunedOnValidation:
     """Train one global model; every client uses a copy tuned on its validation data."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "FedAvg with the validation data on top"
 
     def start_server(self, start: Start) -> State:

@@ -43,7 +43,7 @@ def moved(model: Tensor, velocity: Tensor, change: Tensor, rate: float, lookahea
 class FedAvgM:
     """Train one global model that the server moves with momentum; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     momentum: float = 0.7  # β

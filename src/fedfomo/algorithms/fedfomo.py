@@ -139,7 +139,7 @@ class Memory:
 class FedFomo:
     """Every client mixes the models that help it, by first-order weights."""
 
-    sends: ClassVar[str] = "M models down, 1 up"
+    sends: ClassVar[str] = "M models down, 1 up with weights and shares of those that it was sent"
     compute: ClassVar[str] = "as FedAvg, and judges M + 2 models"
     judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")  # of the models in `personalise`, for reports
 

@@ -49,7 +49,7 @@ class Memory:
 class FedFomoAverages:
     """FedFomo that hands out averages of models (the paper's variant; single models can be computed from them)."""
 
-    sends: ClassVar[str] = "up to M + 2 averages down, 1 model up"
+    sends: ClassVar[str] = "up to M + 2 averages down, 1 model up with weights and shares of those behind them"
     compute: ClassVar[str] = "FedAvg and M + 2 passes over the validation data"
 
     num_downloads: int = 5  # M

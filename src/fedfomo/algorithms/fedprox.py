@@ -30,7 +30,7 @@ def draw_epochs(epochs: int, share_of_stragglers: float, rng: torch.Generator) -
 class FedProx:
     """Train one global model near which clients stay while they train; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, less for stragglers"
 
     pull: float = 0.1  # μ

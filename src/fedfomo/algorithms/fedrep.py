@@ -47,7 +47,7 @@ class Memory:
 class FedRep:
     """Share all layers but the last, which every client fits for itself."""
 
-    sends: ClassVar[str] = "1 model without its head each way"
+    sends: ClassVar[str] = "1 model without its head each way; up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, and the head once more at the end"
 
     body_epochs: int = 2

@@ -57,7 +57,7 @@ class State:
 class FlHc:
     """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     warm_up: float = 0.2

@@ -76,7 +76,7 @@ def unknown_cluster(models: Sequence[Tensor], upload: Choice) -> str | None:
 class Ifca:
     """A given number of clusters; every client trains the model that fits its data best."""
 
-    sends: ClassVar[str] = "num_clusters models down, 1 up"
+    sends: ClassVar[str] = "num_clusters models down, 1 up with its number of examples and which of those was chosen"
     compute: ClassVar[str] = "as FedAvg, and num_clusters passes over the training data"
 
     num_clusters: int = 5  # k

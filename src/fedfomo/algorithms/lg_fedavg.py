@@ -72,7 +72,7 @@ def global_coordinates(layout: Layout, part: str, share: float) -> Tensor:
 class LgFedAvg:
     """Share some layers with everybody and keep the others, after a warm-up of FedAvg."""
 
-    sends: ClassVar[str] = "1 model each way in the warm-up, then its global layers"
+    sends: ClassVar[str] = "1 model each way in the warm-up, then its global layers; up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     global_part: Literal["auto", "conv", "upper"] = "auto"

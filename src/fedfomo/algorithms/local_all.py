@@ -43,5 +43,6 @@ class LocalAll:
 
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
         """Go on training the own model on both sets."""
-        own = client.train(memory.own, examples=client.data.train.joined(client.data.validation))
+        both = client.data.train.joined(client.data.validation)
+        own = client.train(memory.own, examples=both, stays=True)
         return Trained(None, Memory(own), own)

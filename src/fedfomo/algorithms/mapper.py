@@ -67,7 +67,7 @@ class Memory:
 class Mapper:
     """Predict with a mixture of an own and a common model; validation sets their shares."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg; all through two networks"
 
     mix: Literal["probabilities", "outputs", "parameters"] = "probabilities"

@@ -135,7 +135,7 @@ def spread_of(covariance: Tensor) -> float:
 class MochaLinear:
     """Linear models of related tasks, trained in the dual; the relations are learnt."""
 
-    sends: ClassVar[str] = "1 linear model down, 1 up"
+    sends: ClassVar[str] = "1 linear model down; up, as large, a weighted mean of the examples for each class"
     compute: ClassVar[str] = "as many examples as FedAvg, on a linear model"
 
     strength: float = 0.001  # λ

@@ -40,7 +40,7 @@ class Download:
 class Oracle:
     """Train one model for each true group of clients, which no method could know; the bar above all."""
 
-    sends: ClassVar[str] = "1 model down (2 for a foreign target), 1 up"
+    sends: ClassVar[str] = "1 model down (2 for a foreign target), 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     def start_server(self, start: Start) -> State:

@@ -54,7 +54,7 @@ def roles(batches: Iterator[Examples], num_roles: int) -> Iterator[tuple[Example
 class PerFedAvg:
     """Train a global model for what it becomes after a few steps on a client's own data."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg (hessian-free: 4/3), and personal_epochs"
 
     variant: Literal["first-order", "hessian-free"] = "first-order"

@@ -83,7 +83,7 @@ class Download:
 class PFedGraph:
     """Every client gets a mixture of the models that moved the same way as its own."""
 
-    sends: ClassVar[str] = "2 models down (1 if strength=0), 1 up"
+    sends: ClassVar[str] = "2 models down (1 if strength=0), 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
     alpha: float = 0.8

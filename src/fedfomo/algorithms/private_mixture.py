@@ -92,7 +92,7 @@ class Places:
 class PrivateMixture:
     """Mix the answers of a shared and a private model by a gate that each client learns."""
 
-    sends: ClassVar[str] = "1 model down, 1 up"
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "2 × FedAvg (4 × if shared_learns_from=itself)"
 
     blends: Literal["probabilities", "outputs"] = "probabilities"

@@ -78,7 +78,7 @@ def deploy(arguments: list[str]) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("flwr", "nacl", "cryptography"):
             raise
-        raise InputError("federations run on Flower: pip install 'fedfomo[flower]'") from None
+        raise InputError("federations run on Flower: pip install '.[flower]' in the clone of fedfomo") from None
 
 
 def init(arguments: list[str]) -> None:
@@ -92,7 +92,7 @@ def init(arguments: list[str]) -> None:
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
-    console.print(f"hand over {config.folder / 'sites'}/NAME to each site, whose data.py reads its data")
+    console.print(f"move {config.folder / 'sites'}/NAME to each site, keys and all; its data.py there reads its data")
     console.print(f"then: fedfomo deploy server {config.folder}, and at each site: fedfomo deploy site NAME")
 
 
@@ -102,7 +102,7 @@ def add_site(arguments: list[str]) -> None:
     from fedfomo.flower import provisioning
 
     place = provisioning.add_site(FederationFolder(config.folder), config.name)
-    console.print(f"hand over {place.path}; a running server serves it from the next round", soft_wrap=True)
+    console.print(f"move {place.path} to the site; a running server serves it from the next round", soft_wrap=True)
 
 
 def server(arguments: list[str]) -> None:
@@ -127,7 +127,7 @@ def site(arguments: list[str]) -> None:
 
     place = SiteFolder(config.folder)
     process = SiteProcess(place, config.data, config.threads, warn)
-    console.print(_privacy_of(place), soft_wrap=True, markup=False)
+    console.print(what_leaves(place), soft_wrap=True, markup=False)
     _stop_on_termination()
     process.run()
 
@@ -141,14 +141,18 @@ def status(arguments: list[str]) -> None:
         console.print(sentence, soft_wrap=True, markup=False)
 
 
-def _privacy_of(site: SiteFolder) -> str:
+def what_leaves(site: SiteFolder) -> str:
+    """Say what a site sends, and what it has settled about its records."""
     settings = site.privacy()
+    kinds = "numbers of records, and what was found out about models that were sent here; never examples"
     if not settings.is_on:
-        return f"models leave this site as they were trained; {site.privacy_settings} can add noise"
+        leaves = f"models as they were trained, test scores, {kinds}"
+        return f"what leaves this site: {leaves}; {site.privacy_settings} can add noise"
     limit = settings.epsilon if settings.budget is None else settings.budget
     judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"
     training = f"training records: ε at most {limit:g} (δ = {settings.delta:g})"
-    return f"{training}; validation records: {judged}; {site.bill} says what was spent"
+    spent = f"{training}; validation records: {judged}; {site.bill} says what was spent"
+    return f"what leaves this site: models trained with noise, {kinds}; {spent}"
 
 
 def _stop_on_termination() -> None:

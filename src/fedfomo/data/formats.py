@@ -166,7 +166,7 @@ def _picture(file: Path) -> NDArray[np.uint8]:
     try:
         image_module: Any = import_module("PIL.Image")
     except ImportError as error:
-        raise InputError("reading image files needs Pillow: install it with pip install 'fedfomo[images]'") from error
+        raise InputError("reading image files needs Pillow: pip install '.[images]' in the clone of fedfomo") from error
     try:
         # Of the many formats that Pillow knows, some start other programs.
         with image_module.open(file, formats=("PNG", "JPEG")) as image:

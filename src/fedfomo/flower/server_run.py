@@ -17,7 +17,6 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedfomo import wire
-from fedfomo.algorithms import make_algorithm
 from fedfomo.client import ClientId, Start
 from fedfomo.config import options_of
 from fedfomo.federation import (
@@ -31,6 +30,7 @@ from fedfomo.federation import (
     traffic_of,
 )
 from fedfomo.flower.exchange import FlowerExchange, TooFewError
+from fedfomo.flower.methods import make_method
 from fedfomo.flower.own_code import layout_digest, load_model
 from fedfomo.flower.post import Post
 from fedfomo.flower.settings import FederationConfig, FederationFolder
@@ -68,7 +68,7 @@ class _ServerRun:
         self._config = config
         self._start = start
         self._home = home
-        self._algorithm = make_algorithm(config.method, options_of(config.options))
+        self._algorithm = make_method(config.method, options_of(config.options))
         self._federation = Federation(self._algorithm, config.capacity, len(start.initial), config.seed)
         self._post = Post(grid, folder)
         constants = {

@@ -1,7 +1,8 @@
-"""A site's differential privacy: its own decision and its own bill, which no server can change.
+"""A site's differential privacy: its own decision and its own bill, which no order of a server can change.
 
 The server says how to train; the site says with how much noise, and stops when its budget is spent. What was looked at
-is on the bill, on disk, before anything that came of it is kept or sent.
+is on the bill, on disk, before anything that came of it is kept or sent. Code that whoever controls the server lets
+Flower start at the site is no order and knows no bill; and the bill is that of one folder: another starts at 0.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo import wire
-from fedfomo.algorithms import make_algorithm
 from fedfomo.client import Client, Start
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData, contributes
 from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
 from fedfomo.flower.checks import ECHOED, below, part_of, read_message, require_header
+from fedfomo.flower.methods import make_method
 from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
 from fedfomo.flower.parcels import Header, Parcel, digest_of
 from fedfomo.flower.settings import SiteFolder
@@ -64,15 +64,15 @@ class Desk:
                 require(fault is None, str(fault))
                 name = _name(order)
                 answer = self._memory.answer_to(order.header["round"], name) or self._play(order, name)
-            return Parcel({**answer.header, **header}, answer.tensors).to_bytes(order.header["bits"])
+            return _leaving(Parcel({**answer.header, **header}, answer.tensors), order.header["bits"])
         except (WireError, InputError) as error:
             log.warning("the order cannot be carried out: %s", error)
-            return Parcel({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}).to_bytes()
+            return _leaving(Parcel({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
         except Exception as error:
             # Whatever the site's own code raises is told in full here, and by its kind alone to others.
             log.exception("the order failed")
             fault = f"{type(error).__name__} at the site; its log has the rest"
-            return Parcel({**header, "fault": fault}, {}).to_bytes()
+            return _leaving(Parcel({**header, "fault": fault}, {}))
 
     def _play(self, order: Parcel, name: str) -> Parcel:
         task = self._understand(order)
@@ -107,7 +107,7 @@ class Desk:
         own = load_model(self._site.model, header["seed"], header["channels_last"])
         if layout_digest(own.model) != header["layout"]:
             raise InputError("this site's model.py builds another network than the server's: use the same file")
-        algorithm = make_algorithm(header["method"], header["options"])
+        algorithm = make_method(header["method"], header["options"])
         model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else own.model
         initial = self._initial(order, len(own.initial))
         start = Start(initial, own.model.layout, header["num_clients"], header["rounds"])
@@ -201,6 +201,17 @@ class _Done:
     memory: Any
     after_training: Score | None = None
     upload: wire.Flat | None = None
+
+
+def _leaving(answer: Parcel, bits: int = 32) -> bytes:
+    """Spell an answer out, and tell the site's log what is about to leave."""
+    content, header = answer.to_bytes(bits), answer.header
+    parts = [name.removeprefix("upload/") for name in sorted(answer.tensors)]
+    parts += [f"score {point}" for point in ("after_update", "after_training") if header.get(point)]
+    parts += ["fault"] if "fault" in header else []
+    told = ", ".join(parts) or "nothing but word that it is done"
+    log.info("round %r, %r: %d bytes leave: %s", header.get("round"), header.get("kind"), len(content), told)
+    return content
 
 
 @contextmanager
