@@ -11,7 +11,6 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.data.sets import fingerprint
-from fedfomo.examples import ClientData
 from fedfomo.federation import AnyAlgorithm
 from fedfomo.report.examination import examine, label_counts
 from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
