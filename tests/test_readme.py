@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
+GAIN = r"[+−][\d.]+ \[[+−][\d.]+, [+−][\d.]+\]"
 
 
 def test_the_example_of_your_own_model_runs(
@@ -17,7 +18,8 @@ def test_the_example_of_your_own_model_runs(
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102
     printed = capsys.readouterr().out
     for site in ("leeds", "turin", "lyon", "porto"):
-        assert f"{site}: " in printed
+        for lines in (printed, README.read_text()):
+            assert re.search(rf"^ *{site}: .*{GAIN}", lines, re.MULTILINE), site
     assert (tmp_path / "report.html").stat().st_size < 6_000_000
 
 

@@ -18,10 +18,10 @@ from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import Examination
 from fedfomo.report.facts import ClientFacts, Facts, Reproduce
-from fedfomo.report.intervals import Estimate
+from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
-from fedfomo.report.sentences import site_sentence
+from fedfomo.report.sentences import site_sentence, with_interval
 from fedfomo.report.source import Ended, Source
 from fedfomo.run_facts import find_run, gather, prepare_run
 
@@ -233,12 +233,19 @@ def test_a_name_cannot_end_the_script_it_is_in() -> None:
 def test_sentences() -> None:
     helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
     paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True)
-    assert paid == "Leeds: 81.2 → 85.6 (+4.4 ± 1.1), learns from Turin 61 %, Lyon 38 %"
+    assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]), learns from Turin 61 %, Lyon 38 %"
     not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.05, 0.01), helpers, True)
     assert not_paid.startswith("Turin: federating does not pay, keep your own model")
     unsure = site_sentence("Lyon", est(0.9), est(0.91), Estimate(0.01, -0.02, 0.04), {}, True)
     assert "too little test data to be sure" in unsure
     assert "no test examples" in site_sentence("Porto", None, None, None, {}, True)
+
+
+def test_a_difference_is_shown_with_its_interval_and_not_as_its_middle() -> None:
+    found = of_difference([1.0] * 3 + [0.0] * 7, [0.0] * 10)
+    assert with_interval(found, is_share=True) == "+30.0 [−4.4, +54.4]"
+    assert with_interval(Estimate(-0.0001, -0.0003, 0.0002), is_share=True) == "+0.0 [+0.0, +0.0]"
+    assert with_interval(Estimate(-1.5, math.nan, math.nan), is_share=False) == "−1.5"
 
 
 def est(value: float) -> Estimate:

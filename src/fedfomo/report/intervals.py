@@ -21,9 +21,9 @@ class Estimate:
     high: float
 
     @property
-    def margin(self) -> float:
-        """Half of the interval's width."""
-        return (self.high - self.low) / 2
+    def has_interval(self) -> bool:
+        """Whether anything is known of how sure the figure is."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def is_above_zero(self) -> bool:

@@ -35,7 +35,7 @@ def site_sentence(
     if local is None or gain is None:
         return f"{name}: {figure(own.value, is_share)}{source}"
     course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
-    change = f"{figure(gain.value, is_share, signed=True)} ± {figure(gain.margin, is_share)}"
+    change = with_interval(gain, is_share)
     if gain.value <= 0:
         outcome = "changes nothing" if gain.value == 0 else "does not pay"
         return f"{name}: federating {outcome}, keep your own model ({course}, {change})"
@@ -43,8 +43,14 @@ def site_sentence(
     return f"{name}: {course} ({change}{doubt}){source}"
 
 
+def with_interval(estimate: Estimate, is_share: bool) -> str:
+    """Write a difference with its interval, whose middle it need not be; alone where there is no interval."""
+    value, low, high = (figure(end, is_share, signed=True) for end in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]" if estimate.has_interval else value
+
+
 def figure(value: float, is_share: bool, signed: bool = False) -> str:
     """Write a metric as people read it: shares in per cent with one digit, anything else with three."""
-    sign = "+" if signed else ""
+    sign = "+z" if signed else "z"  # z: what rounds to zero is not negative
     text = f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.3g}"
     return text.replace("-", "−")

@@ -33,7 +33,7 @@ function addVerdict() {
   if (own && own.mean_gain) {
     const gain = own.mean_gain;
     tiles.append(tile("Mean gain over Local", `${figure(gain.value, true)}${points}`,
-      known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} ${figure(gain.low, true)} to ${figure(gain.high, true)}` : null));
+      known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} [${figure(gain.low, true)}, ${figure(gain.high, true)}]` : null));
   }
   if (best.length) tiles.append(tile("Best method", best.map((method) => title(method.method)).join(" and "), `${figure(top)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
@@ -68,7 +68,7 @@ function methodTable(best) {
   const least = local ? local.gradients : null;
   const rows = facts.methods.map((method) => {
     const spread = method.seed_means.length > 1 ? `${figure(sum(method.seed_means) / method.seed_means.length)} (${method.seed_means.length} seeds)` : "–";
-    return [title(method.method), figure(method.mean), spread, method.mean_gain ? withMargin(method.mean_gain) : "–",
+    return [title(method.method), figure(method.mean), spread, method.mean_gain ? withInterval(method.mean_gain) : "–",
       method.mean_gain ? `${method.helped} / ${method.unclear} / ${method.harmed}` : "–", bytes(method.bytes_moved),
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
   });
@@ -79,7 +79,7 @@ function methodTable(best) {
 
 function addSentences() {
   const made = section("sentences", "In one sentence each",
-    own && own.mean_gain ? `Before → after, in ${facts.metric}${unit}; ± is half of the 95 % interval from the client's own test examples.` : null);
+    own && own.mean_gain ? `Before → after, in ${facts.metric}${unit}; in square brackets, the 95 % interval of the difference, from the client's own test examples.` : null);
   const order = gainOrder();
   const limit = 40;
   const list = el("ul", { class: "sentences" });
