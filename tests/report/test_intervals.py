@@ -56,6 +56,25 @@ def test_any_other_metric_has_students_interval() -> None:
     assert found.high - found.value == pytest.approx(student(2) * math.sqrt(1 / 3) / math.sqrt(3))
 
 
+@pytest.mark.parametrize("figures", [[1.0] * 6, [0.5, 0.51, 0.52] * 2])
+def test_five_examples_decide_nothing_and_six_may(figures: list[float]) -> None:
+    for number, decides in ((2, False), (5, False), (6, True)):
+        ours, theirs = figures[:number], [0.0] * number
+        agreed = [0.0] * 4
+        for found in (of_difference(ours, theirs), of_difference(ours + agreed, theirs + agreed)):
+            assert found.is_above_zero is decides
+            assert found.low <= found.value <= found.high
+        assert of_difference(theirs, ours).is_below_zero is decides
+
+
+def test_gaps_that_are_all_the_same_show_no_spread() -> None:
+    for number in (1, 2, 9):
+        found = of_mean_gap([0.1] * number)
+        assert found.value == pytest.approx(0.1)
+        assert not found.has_interval
+        assert not found.is_above_zero
+
+
 PUBLISHED = [*enumerate((12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201), 1)]
 
 

@@ -37,7 +37,7 @@ def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Fa
     assert facts.method == "fedfomo"
     assert facts.is_finished
     assert facts.own is not None
-    assert facts.own.helped + facts.own.harmed + facts.own.unclear == 6
+    assert facts.own.helped + facts.own.harmed + facts.own.undecided == 6
     assert len(facts.own.seed_means) == 2
     assert facts.advice == ""
 
@@ -212,7 +212,7 @@ def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
     harmed = compile_facts(source_of([0.0] * 30, [1.0] * 30))
     for found, expected in ((clear, (1, 0, 0)), (doubtful, (0, 1, 0)), (harmed, (0, 0, 1))):
         assert found.own is not None
-        assert (found.own.helped, found.own.unclear, found.own.harmed) == expected
+        assert (found.own.helped, found.own.undecided, found.own.harmed) == expected
 
 
 def test_other_metrics_are_shown_as_they_are() -> None:
@@ -234,11 +234,18 @@ def test_sentences() -> None:
     helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
     paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True)
     assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]), learns from Turin 61 %, Lyon 38 %"
-    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.05, 0.01), helpers, True)
-    assert not_paid.startswith("Turin: federating does not pay, keep your own model")
-    unsure = site_sentence("Lyon", est(0.9), est(0.91), Estimate(0.01, -0.02, 0.04), {}, True)
-    assert "too little test data to be sure" in unsure
+    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), helpers, True)
+    assert not_paid == "Turin: federating does not pay, keep your own model (90.0 → 88.0, −2.0 [−3.0, −1.0])"
     assert "no test examples" in site_sentence("Porto", None, None, None, {}, True)
+
+
+@pytest.mark.parametrize("gain", [0.01, 0.0, -0.01])
+def test_who_is_undecided_is_told_neither_to_stay_nor_to_go(gain: float) -> None:
+    told = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, -0.04, 0.04), {}, True)
+    assert "undecided: too little test data to see a difference" in told
+    assert "own model" not in told
+    unbounded = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, math.nan, math.nan), {}, True)
+    assert "undecided: no interval can be given" in unbounded
 
 
 def test_a_difference_is_shown_with_its_interval_and_not_as_its_middle() -> None:

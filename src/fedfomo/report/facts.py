@@ -38,7 +38,7 @@ class MethodFacts:
     mean_gain: Estimate | None  # over clients; of a comparison, over those of all seeds
     helped: int  # clients whose whole interval is above 0
     harmed: int  # likewise below
-    unclear: int
+    undecided: int
     seed_means: list[float]  # of all seeds of a comparison, this one's among them
     bytes_moved: int
     gradients: int

@@ -36,11 +36,12 @@ def site_sentence(
         return f"{name}: {figure(own.value, is_share)}{source}"
     course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
     change = with_interval(gain, is_share)
-    if gain.value <= 0:
-        outcome = "changes nothing" if gain.value == 0 else "does not pay"
-        return f"{name}: federating {outcome}, keep your own model ({course}, {change})"
-    doubt = "" if gain.is_above_zero else ", too little test data to be sure"
-    return f"{name}: {course} ({change}{doubt}){source}"
+    if gain.is_below_zero:
+        return f"{name}: federating does not pay, keep your own model ({course}, {change})"
+    if gain.is_above_zero:
+        return f"{name}: {course} ({change}){source}"
+    why = "too little test data to see a difference" if gain.has_interval else "no interval can be given"
+    return f"{name}: {course} ({change}, undecided: {why}){source}"
 
 
 def with_interval(estimate: Estimate, is_share: bool) -> str:

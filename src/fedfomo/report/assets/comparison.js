@@ -30,7 +30,7 @@ facts.arenas.forEach((arena, number) => {
     traces: () => {
       const duels = duelsOf(arena);
       return [
-        { type: "scatter", mode: "markers", name: "clients", x: duels.flatMap((duel) => duel.gaps.map(shown)), y: duels.flatMap((duel, row) => duel.gaps.map((_, k) => row + jitter(k))), marker: { size: 6, opacity: 0.55, color: duels.flatMap((duel) => duel.gaps.map((gap) => colour(gap > 0 ? "high" : gap < 0 ? "low" : "unclear"))) }, hovertemplate: "%{x:.1f}<extra></extra>" },
+        { type: "scatter", mode: "markers", name: "clients", x: duels.flatMap((duel) => duel.gaps.map(shown)), y: duels.flatMap((duel, row) => duel.gaps.map((_, k) => row + jitter(k))), marker: { size: 6, opacity: 0.55, color: duels.flatMap((duel) => duel.gaps.map((gap) => colour(gap > 0 ? "high" : gap < 0 ? "low" : "undecided"))) }, hovertemplate: "%{x:.1f}<extra></extra>" },
         { type: "scatter", mode: "markers", name: "mean", x: duels.map((duel) => shown(duel.mean.value)), y: duels.map((_, row) => row), marker: { symbol: "diamond", size: 11, color: colour("ink") }, error_x: { type: "data", symmetric: false, array: duels.map((duel) => shown((duel.mean.high ?? duel.mean.value) - duel.mean.value)), arrayminus: duels.map((duel) => shown(duel.mean.value - (duel.mean.low ?? duel.mean.value))), color: colour("ink"), thickness: 2 }, text: duels.map((duel) => `${title(duel.method)}: ${withInterval(duel.mean)}`), hovertemplate: "%{text}<extra></extra>" },
       ];
     },

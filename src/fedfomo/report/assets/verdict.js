@@ -2,7 +2,7 @@
 function headline() {
   if (!facts.is_finished) return `Round ${facts.rounds.length} of ${facts.rounds_planned}: still running`;
   if (!local || !own || !own.mean_gain) return `${title(facts.method)} ends at ${figure(own ? own.mean : null)}${unit} on average`;
-  const number = own.helped + own.harmed + own.unclear;
+  const number = own.helped + own.harmed + own.undecided;
   const gain = own.mean_gain;
   const average = `${figure(gain.value, true)}${points} on average`;
   if (gain.low > 0) {
@@ -53,7 +53,7 @@ function privacyTile() {
 }
 
 function addTally(parent) {
-  const parts = [["good", own.helped, "helped"], ["unclear", own.unclear, "unchanged as far as the test data can tell"], ["bad", own.harmed, "harmed"]];
+  const parts = [["good", own.helped, "helped"], ["undecided", own.undecided, "undecided"], ["bad", own.harmed, "harmed"]];
   const words = parts.map(([, number, word]) => `${number} ${word}`).join(", ");
   parent.append(el("div", { class: "tally", role: "img", "aria-label": `Against training alone: ${words}` },
     parts.filter(([, number]) => number).map(([kind, number]) => {
@@ -69,10 +69,10 @@ function methodTable(best) {
   const rows = facts.methods.map((method) => {
     const spread = method.seed_means.length > 1 ? `${figure(sum(method.seed_means) / method.seed_means.length)} (${method.seed_means.length} seeds)` : "–";
     return [title(method.method), figure(method.mean), spread, method.mean_gain ? withInterval(method.mean_gain) : "–",
-      method.mean_gain ? `${method.helped} / ${method.unclear} / ${method.harmed}` : "–", bytes(method.bytes_moved),
+      method.mean_gain ? `${method.helped} / ${method.undecided} / ${method.harmed}` : "–", bytes(method.bytes_moved),
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
   });
-  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / unclear / harmed", "moved", "training work"], rows);
+  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / undecided / harmed", "moved", "training work"], rows);
   facts.methods.forEach((method, k) => best.includes(method) && made.tBodies[0].rows[k].classList.add("best"));
   return made;
 }
