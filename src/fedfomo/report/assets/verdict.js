@@ -16,6 +16,9 @@ function headline() {
   return `Too close to call: ${average}, which may be chance`;
 }
 
+/** Of 95 % intervals, a fortieth lies wholly above the truth, and a fortieth wholly below. */
+const byChance = (number) => `If federating changed nothing for any of these ${number} clients, about ${(number / 40).toFixed(1)} would look clearly helped by chance alone, and as many clearly harmed.`;
+
 function tile(name, value, small) {
   return el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null));
 }
@@ -25,7 +28,7 @@ function addVerdict() {
     `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.seed_means.length > 1 ? `; mean gains are over all ${own.seed_means.length} seeds` : ""}. Each client is judged on test data of its own that no model has seen.`));
   if (facts.advice) main.append(el("p", { class: "note" }, facts.advice));
   const made = section("verdict", "Verdict", own && own.mean_gain
-    ? "A client counts as helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure."
+    ? "A client counts as clearly helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure. " + byChance(own.helped + own.harmed + own.undecided)
     : null);
   const top = Math.max(...facts.methods.map((method) => method.mean).filter(known));
   const best = facts.methods.filter((method) => method.mean === top);
@@ -53,7 +56,7 @@ function privacyTile() {
 }
 
 function addTally(parent) {
-  const parts = [["good", own.helped, "helped"], ["undecided", own.undecided, "undecided"], ["bad", own.harmed, "harmed"]];
+  const parts = [["good", own.helped, "clearly helped"], ["undecided", own.undecided, "undecided"], ["bad", own.harmed, "clearly harmed"]];
   const words = parts.map(([, number, word]) => `${number} ${word}`).join(", ");
   parent.append(el("div", { class: "tally", role: "img", "aria-label": `Against training alone: ${words}` },
     parts.filter(([, number]) => number).map(([kind, number]) => {
