@@ -50,6 +50,16 @@ def test_pairing_narrows() -> None:
     assert unpaired.low < paired.low < paired.high < unpaired.high
 
 
+def test_unpaired_is_not_too_narrow_where_models_err_on_different_examples() -> None:
+    ours = [float(k % 2) for k in range(200)]
+    theirs = [1 - figure for figure in ours]
+    paired = of_difference(ours, theirs)
+    unpaired = of_unpaired_difference(of_mean(ours), of_mean(theirs))
+    # Every example differs, so the reach is nearly twice that of one model's score, and not √2 of it.
+    assert unpaired.high == pytest.approx(paired.high, rel=0.01)
+    assert unpaired.low == pytest.approx(paired.low, rel=0.01)
+
+
 def test_any_other_metric_has_students_interval() -> None:
     found = of_difference([1.5, 2.5, 3.5], [1.0, 1.0, 2.0])  # gaps 0.5, 1.5, 1.5
     assert found.value == pytest.approx(7 / 6)
