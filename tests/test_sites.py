@@ -62,7 +62,7 @@ def test_the_affinity_says_who_helps_whom(federated: fedfomo.Federated) -> None:
     assert federated.affinity[porto, leeds] > federated.affinity[porto, lyon]
     assert federated.affinity[lyon, leeds] < 0
     [sentence] = [line for line in str(federated).splitlines() if line.startswith("porto: ")]
-    assert "learns from" in sentence
+    assert "; of what it took from others: " in sentence
     helpers = federated.helpers("porto")
     assert helpers["leeds"] + helpers["turin"] > 0.9
     assert sum(helpers.values()) == pytest.approx(1)

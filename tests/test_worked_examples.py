@@ -20,7 +20,7 @@ def test_hospitals_tell_tumours_apart(tmp_path: Path) -> None:
     printed = run([str(EXAMPLES / "breast_cancer.py")], tmp_path)
     [bergen] = [line for line in printed.splitlines() if line.startswith("Bergen: ")]
     assert "does not pay" not in bergen
-    assert "learns from Porto" in bergen or "learns from Gdansk" in bergen
+    assert "took from others: Porto" in bergen or "took from others: Gdansk" in bergen
     assert (tmp_path / "breast_cancer" / "report.html").exists()
     assert load_file(tmp_path / "breast_cancer" / "Bergen.safetensors")
 

@@ -95,7 +95,7 @@ class Federated:
         return folder
 
     def helpers(self, site: str) -> dict[str, float]:
-        """Say from which other sites one has learnt, and in which proportions; the most helpful first."""
+        """Say from which others a site took, and their shares of that, its own model left out; the largest first."""
         if self.taken is None:
             return {}
         return helpers_of(self.taken.tolist(), self.sites, self.sites.index(site))

@@ -233,7 +233,7 @@ def test_a_name_cannot_end_the_script_it_is_in() -> None:
 def test_sentences() -> None:
     helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
     paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True)
-    assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]), learns from Turin 61 %, Lyon 38 %"
+    assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]); of what it took from others: Turin 61 %, Lyon 38 %"
     not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), helpers, True)
     assert not_paid == "Turin: federating does not pay, keep your own model (90.0 → 88.0, −2.0 [−3.0, −1.0])"
     assert "no test examples" in site_sentence("Porto", None, None, None, {}, True)
@@ -242,7 +242,7 @@ def test_sentences() -> None:
 @pytest.mark.parametrize("gain", [0.01, 0.0, -0.01])
 def test_who_is_undecided_is_told_neither_to_stay_nor_to_go(gain: float) -> None:
     told = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, -0.04, 0.04), {}, True)
-    assert "undecided: too little test data to see a difference" in told
+    assert "undecided: too little test data" in told
     assert "own model" not in told
     unbounded = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, math.nan, math.nan), {}, True)
     assert "undecided: no interval can be given" in unbounded

@@ -11,7 +11,7 @@ MOST_NAMED = 4
 
 
 def helpers_of(taken: Sequence[Sequence[float]], names: Sequence[str], client: int) -> dict[str, float]:
-    """Say from which others a client has learnt, and in which proportions; the most helpful first."""
+    """Say from which others a client took, and their shares of that, its own model left out; the largest first."""
     row = {names[giver]: value for giver, value in enumerate(taken[client]) if giver != client and value > 0}
     total = sum(row.values())
     return {giver: value / total for giver, value in sorted(row.items(), key=lambda item: -item[1])}
@@ -29,9 +29,9 @@ def site_sentence(
     if own is None:
         return f"{name}: no test examples, so nothing can be said"
     named = [(giver, share) for giver, share in helpers.items() if share >= LEAST_SHARE]
-    learns = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
-    learns += " and others" if len(named) > MOST_NAMED else ""
-    source = f", learns from {learns}" if learns else ""
+    taken = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
+    taken += " and others" if len(named) > MOST_NAMED else ""
+    source = f"; of what it took from others: {taken}" if taken else ""
     if local is None or gain is None:
         return f"{name}: {figure(own.value, is_share)}{source}"
     course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
@@ -40,7 +40,7 @@ def site_sentence(
         return f"{name}: federating does not pay, keep your own model ({course}, {change})"
     if gain.is_above_zero:
         return f"{name}: {course} ({change}){source}"
-    why = "too little test data to see a difference" if gain.has_interval else "no interval can be given"
+    why = "too little test data" if gain.has_interval else "no interval can be given"
     return f"{name}: {course} ({change}, undecided: {why}){source}"
 
 
