@@ -61,6 +61,12 @@ def test_the_counts_stand_beside_what_chance_alone_would_count(browser: Any, tmp
     assert [word for word in ("clearly helped", "undecided", "clearly harmed") if word not in verdict] == []
 
 
+def test_who_stayed_is_said_to_have_been_helped_by_nothing_its_own_training_included(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    health = browser.find_element("id", "health").text
+    assert "stayed where they were in some round, since neither their own training nor a model" in health
+
+
 def test_the_slider_and_play_move_the_matrix(browser: Any, page: Path) -> None:
     open_page(browser, page)
     last = browser.execute_script(CELLS)

@@ -63,7 +63,7 @@ def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
         assert any(f"{source.clients[3].name} ({len(odd)})" in note for note in notes) is is_named
 
 
-def test_who_moved_to_averages_alone_did_not_keep_its_own_model(comparison: Path) -> None:
+def test_who_moved_to_averages_alone_did_not_stay_where_it_was(comparison: Path) -> None:
     source = gather(find_run(comparison))
     judged = {"findings.ids": [0, 1], "findings.increments": [-1.0, -2.0], "findings.shares": [0.0, 0.0]}
     uploads = [judged, *({**judged, "findings.share_of_averages": share} for share in (0.0, 1.0))]

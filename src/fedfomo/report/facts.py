@@ -86,7 +86,7 @@ class Curves:
 class Health:
     """What went wrong, or might have."""
 
-    fell_back: list[int]  # rounds in which no model helped a client, so that it kept what it had
+    fell_back: list[int]  # rounds in which neither its own training nor a model it was sent helped a client: it stayed
     took_part: list[int]  # rounds in which a client was asked to take part
     refused: list[int]  # uploads of each client that were refused
     reasons: list[str]  # why, of each client's last one

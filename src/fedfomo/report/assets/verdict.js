@@ -25,7 +25,7 @@ function tile(name, value, small) {
 
 function addVerdict() {
   main.append(el("h1", {}, headline()), el("p", { class: "lede" },
-    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.seed_means.length > 1 ? `; mean gains are over all ${own.seed_means.length} seeds` : ""}. Each client is judged on test data of its own that no model has seen.`));
+    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.seed_means.length > 1 ? `; mean gains are over all ${own.seed_means.length} seeds` : ""}. Each client is judged on held-out test data of its own.`));
   if (facts.advice) main.append(el("p", { class: "note" }, facts.advice));
   const made = section("verdict", "Verdict", own && own.mean_gain
     ? "A client counts as clearly helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure. " + byChance(own.helped + own.harmed + own.undecided)
