@@ -109,6 +109,18 @@ def test_datasets_any_loss_and_any_metric_work() -> None:
     assert result.scores["site 2"].accuracy > -0.2  # mean absolute error
 
 
+def test_test_data_that_a_site_has_seen_are_noted() -> None:
+    train, validation, test = images(1, 8, 0), images(1, 8, 1), images(1, 8, 2)
+    inputs = torch.cat([train[0][:2], validation[0][:3], test[0]])
+    seen = inputs, torch.cat([train[1][:2], validation[1][:3], test[1]])
+    sites = {"leeds": (train, validation, seen), "turin": (train, train, test)}
+    result = fedfomo.federate(Residual, sites, rounds=1, workers=0, beside=())
+    assert result.notes == (
+        "note: 2 samples of leeds's test data are in its training data as well: its figures are too good",
+        "note: 3 samples of leeds's test data are in its validation data as well: its figures are too good",
+    )
+
+
 def test_three_parts_are_taken_as_train_validation_and_test() -> None:
     part = images(1, 8, 0)
     result = fedfomo.federate(Residual, {"a": (part, part, images(1, 5, 1))}, rounds=1, workers=0)
