@@ -154,6 +154,19 @@ def test_a_lone_run_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
     assert "→" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_low"), [((), False), (("--participation", "0.5"), True), (("--dropout", "0.2"), True)]
+)
+def test_local_that_trains_only_when_drawn_is_called_too_low_a_bar(
+    tmp_path: Path, flags: tuple[str, ...], is_low: bool
+) -> None:
+    for method in ("local", "fedavg"):
+        call("run", "--method", method, "--out", str(tmp_path / method), *SMALL, "--rounds", "2", *flags)
+    alone, beside = gather(tmp_path / "fedavg"), gather(tmp_path / "fedavg", [tmp_path / "local"])
+    assert any("gains over Local are too large" in note for note in beside.notes) is is_low
+    assert not any("Local" in note for note in alone.notes)
+
+
 def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path) -> None:
     running = tmp_path / "fedfomo-running"
     shutil.copytree(comparison / "fedfomo-seed-0", running)
