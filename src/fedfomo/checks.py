@@ -68,7 +68,9 @@ def check_sites(
     ]
     faults = [*_broken(data), *_leaks(data)]
     warnings = [*_shortages(cards), *_foreign(cards), *_shared(data), *_privacy(cards)]
-    if make_model is not None:
+    if make_model is None:
+        warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
+    else:
         module = make_model()
         faults += _misfits(module, data, loss, metric)
         warnings += _batch_norm(module, cards)
