@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from commands_called import call
+
 README = Path(__file__).parents[1] / "README.md"
+GAIN = r"[+−][\d.]+ \[[+−][\d.]+, [+−][\d.]+\]"
 
 
 def test_the_example_of_your_own_model_runs(
@@ -17,8 +20,20 @@ def test_the_example_of_your_own_model_runs(
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102
     printed = capsys.readouterr().out
     for site in ("leeds", "turin", "lyon", "porto"):
-        assert f"{site}: " in printed
+        for lines in (printed, README.read_text()):
+            assert re.search(rf"^ *{site}: .*{GAIN}", lines, re.MULTILINE), site
     assert (tmp_path / "report.html").stat().st_size < 6_000_000
+
+
+def test_the_example_is_checked_without_being_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    data, call_of_federate = example.split("result = ")
+    file = tmp_path / "places.py"
+    file.write_text(data + 'if __name__ == "__main__":\n    result = ' + call_of_federate.replace("\n", "\n    "))
+    call("check", str(file))
+    printed = capsys.readouterr().out
+    assert "BatchNorm (2 in the model)" in printed
+    assert "4 sites can federate" in printed
 
 
 def test_the_folders_on_the_map_exist() -> None:

@@ -62,7 +62,7 @@ def test_the_affinity_says_who_helps_whom(federated: fedfomo.Federated) -> None:
     assert federated.affinity[porto, leeds] > federated.affinity[porto, lyon]
     assert federated.affinity[lyon, leeds] < 0
     [sentence] = [line for line in str(federated).splitlines() if line.startswith("porto: ")]
-    assert "learns from" in sentence
+    assert "; of what it took from others: " in sentence
     helpers = federated.helpers("porto")
     assert helpers["leeds"] + helpers["turin"] > 0.9
     assert sum(helpers.values()) == pytest.approx(1)
@@ -107,6 +107,18 @@ def test_datasets_any_loss_and_any_metric_work() -> None:
     assert isinstance(result.models["site 2"], nn.Linear)
     assert result.models["site 2"].weight.item() == pytest.approx(-2.0, abs=0.2)
     assert result.scores["site 2"].accuracy > -0.2  # mean absolute error
+
+
+def test_test_data_that_a_site_has_seen_are_noted() -> None:
+    train, validation, test = images(1, 8, 0), images(1, 8, 1), images(1, 8, 2)
+    inputs = torch.cat([train[0][:2], validation[0][:3], test[0]])
+    seen = inputs, torch.cat([train[1][:2], validation[1][:3], test[1]])
+    sites = {"leeds": (train, validation, seen), "turin": (train, train, test)}
+    result = fedfomo.federate(Residual, sites, rounds=1, workers=0, beside=())
+    assert result.notes == (
+        "note: 2 samples of leeds's test data are in its training data as well: its figures are too good",
+        "note: 3 samples of leeds's test data are in its validation data as well: its figures are too good",
+    )
 
 
 def test_three_parts_are_taken_as_train_validation_and_test() -> None:

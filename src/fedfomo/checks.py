@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from fedfomo.data.card import overlap
+from fedfomo.duplicates import fingerprints, in_two_parts, parts_of
 from fedfomo.errors import InputError
-from fedfomo.examples import ClientData, Examples, is_enough
+from fedfomo.examples import ClientData, is_enough
 from fedfomo.model import Loss, Metric, Model
 from fedfomo.objectives import objective_of
 from fedfomo.report.compiling import TINY_VALIDATION
@@ -75,7 +74,9 @@ def check_sites(
     ]
     warnings = [*_shortages(cards), *_foreign(cards), *_shared(data), *_privacy(cards)]
     model, initial = None, None
-    if make_model is not None:
+    if make_model is None:
+        warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
+    else:
         module = make_model()
         objective = objective_of(loss, metric)
         model = Model(module, objective.loss, objective.metric)
@@ -123,35 +124,21 @@ def _foreign(cards: Sequence[SiteCard]) -> list[str]:
     return notes
 
 
-def _prints(examples: Examples) -> list[bytes]:
-    inputs = examples.inputs.contiguous()
-    return [hashlib.blake2b(np.ascontiguousarray(row.numpy()).data, digest_size=16).digest() for row in inputs]
-
-
-def _parts(own: ClientData) -> dict[str, Examples]:
-    return {"training": own.train, "validation": own.validation, "test": own.test}
-
-
 def _leaks(data: Mapping[str, ClientData]) -> list[str]:
     """Find samples that a site both trains on and is judged on: its figures would be too good."""
-    notes: list[str] = []
-    for name, own in data.items():
-        prints = {part: set(_prints(examples)) for part, examples in _parts(own).items()}
-        for one, other in (("training", "validation"), ("training", "test"), ("validation", "test")):
-            twice = len(prints[one] & prints[other])
-            if twice:
-                notes.append(
-                    f"{name}: {twice} samples are both in its {one} and in its {other} data: leave them out of one"
-                )
-    return notes
+    return [
+        f"{name}: {twice} samples are both in its {one} and in its {other} data: leave them out of one"
+        for name, own in data.items()
+        for one, other, twice in in_two_parts(own)
+    ]
 
 
 def _shared(data: Mapping[str, ClientData]) -> list[str]:
     """Find samples that several sites hold."""
     holders: dict[bytes, set[str]] = {}
     for name, own in data.items():
-        for examples in _parts(own).values():
-            for mark in _prints(examples):
+        for examples in parts_of(own).values():
+            for mark in fingerprints(examples):
                 holders.setdefault(mark, set()).add(name)
     pairs: dict[tuple[str, str], int] = {}
     for names in holders.values():

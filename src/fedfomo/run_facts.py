@@ -102,7 +102,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
         taken=record.taken if record else None,
         own_targets=targets == list(range(len(targets))),
         reproduce=_reproduce(folder, config, environment),
-        notes=[*environment["warnings"], *_lost(loaded)],
+        notes=[*environment["warnings"], *_lost(loaded), *_low_bar(ended.get("local"))],
         advice=_advice(config, ended),
         privacy=_privacy(folder, config),
     )
@@ -267,6 +267,17 @@ def _lost(loaded: Prepared | InputError | None) -> list[str]:
         return []
     reason = f" ({loaded})" if loaded else ""
     return [f"The run's data are not at hand here{reason}: intervals are unpaired, and label mixes are missing."]
+
+
+def _low_bar(local: Path | None) -> list[str]:
+    """Say where Local had fewer rounds to train in than a client that is really alone."""
+    setting = read_config(local).setting if local else None
+    if setting is None or (setting.participation == 1 and setting.dropout == 0):
+        return []
+    return [
+        f"Local trained only when a client was drawn and answered (participation {setting.participation}, dropout"
+        f" {setting.dropout}); a client that is really alone trains in every round, so gains over Local are too large."
+    ]
 
 
 def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:

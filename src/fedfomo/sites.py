@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedfomo.algorithms import make_algorithm
+from fedfomo.duplicates import in_two_parts
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData, Examples, as_examples, contributes
 from fedfomo.federation import Traffic
@@ -96,7 +97,7 @@ class Federated:
         return folder
 
     def helpers(self, site: str) -> dict[str, float]:
-        """Say from which other sites one has learnt, and in which proportions; the most helpful first."""
+        """Say from which others a site took, and their shares of that, its own model left out; the largest first."""
         if self.taken is None:
             return {}
         return helpers_of(self.taken.tolist(), self.sites, self.sites.index(site))
@@ -150,7 +151,7 @@ def federate(
     alone = simulate(problem, make_algorithm("local"), replace(plan, participation=1.0), watcher=watcher)
     results = {name: simulate(problem, other, plan, watcher=watcher) for name, other in others.items()}
     results |= {"local": alone, method: result}
-    notes = (*_shortages(names, data), *_refusals(names, result))
+    notes = (*_shortages(names, data), *_leaks(names, data), *_refusals(names, result))
     if result.spent is not None:
         notes += tuple(f"privacy: {sentence}" for sentence in privacy_sentences(result.spent, problem.privacy))
     call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
@@ -236,6 +237,15 @@ def _refusals(names: tuple[str, ...], result: RunResult) -> list[str]:
     return [
         f"note: {names[client]}'s model was refused in {number} rounds, most likely because it was not finite"
         for client, number in sorted(result.refusals.items())
+    ]
+
+
+def _leaks(names: tuple[str, ...], data: list[ClientData]) -> list[str]:
+    return [
+        f"note: {number} samples of {name}'s test data are in its {part} data as well: its figures are too good"
+        for name, own in zip(names, data, strict=True)
+        for part, other, number in in_two_parts(own)
+        if other == "test"
     ]
 
 

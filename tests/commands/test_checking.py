@@ -120,6 +120,12 @@ def test_labels_that_a_site_aims_at_but_does_not_hold_are_told() -> None:
     assert any(note.startswith("porto: what it trains on and what it aims at share 0%") for note in found.warnings)
 
 
+def test_that_no_model_was_found_is_told() -> None:
+    sites = {"leeds": (part(0, 40), part(1, 40))}
+    assert any(note.startswith("no model: ") for note in check_sites(sites).warnings)
+    assert not any(note.startswith("no model") for note in check_sites(sites, lambda: nn.Linear(3, 2)).warnings)
+
+
 def test_a_model_that_does_not_fit_is_a_fault() -> None:
     found = check_sites({"leeds": (part(0, 40), part(1, 40))}, lambda: nn.Linear(9, 2))
     assert "the model cannot take" in found.faults[0]

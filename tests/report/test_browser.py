@@ -54,6 +54,19 @@ def test_it_loads_without_a_word_on_the_console_and_without_the_network(browser:
     assert shown == wanted
 
 
+def test_the_counts_stand_beside_what_chance_alone_would_count(browser: Any, tmp_path: Path) -> None:
+    open_page(browser, write_report(compile_facts(large_source()), tmp_path / "page.html"))
+    verdict = browser.find_element("id", "verdict").text
+    assert "any of these 100 clients, about 2.5 would look clearly helped by chance alone" in verdict
+    assert [word for word in ("clearly helped", "undecided", "clearly harmed") if word not in verdict] == []
+
+
+def test_who_stayed_is_said_to_have_been_helped_by_nothing_its_own_training_included(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    health = browser.find_element("id", "health").text
+    assert "stayed where they were in some round, since neither their own training nor a model" in health
+
+
 def test_the_slider_and_play_move_the_matrix(browser: Any, page: Path) -> None:
     open_page(browser, page)
     last = browser.execute_script(CELLS)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfomo.report.intervals import (
-    Estimate,
     of_difference,
     of_mean,
     of_mean_gap,
@@ -48,13 +47,42 @@ def test_pairing_narrows() -> None:
     paired = of_difference(ours, theirs)
     unpaired = of_unpaired_difference(of_mean(ours), of_mean(theirs))
     assert paired.value == pytest.approx(unpaired.value)
-    assert paired.margin < unpaired.margin
+    assert unpaired.low < paired.low < paired.high < unpaired.high
+
+
+def test_unpaired_is_not_too_narrow_where_models_err_on_different_examples() -> None:
+    ours = [float(k % 2) for k in range(200)]
+    theirs = [1 - figure for figure in ours]
+    paired = of_difference(ours, theirs)
+    unpaired = of_unpaired_difference(of_mean(ours), of_mean(theirs))
+    # Every example differs, so the reach is nearly twice that of one model's score, and not √2 of it.
+    assert unpaired.high == pytest.approx(paired.high, rel=0.01)
+    assert unpaired.low == pytest.approx(paired.low, rel=0.01)
 
 
 def test_any_other_metric_has_students_interval() -> None:
     found = of_difference([1.5, 2.5, 3.5], [1.0, 1.0, 2.0])  # gaps 0.5, 1.5, 1.5
     assert found.value == pytest.approx(7 / 6)
-    assert found.margin == pytest.approx(student(2) * math.sqrt(1 / 3) / math.sqrt(3))
+    assert found.high - found.value == pytest.approx(student(2) * math.sqrt(1 / 3) / math.sqrt(3))
+
+
+@pytest.mark.parametrize("figures", [[1.0] * 6, [0.5, 0.51, 0.52] * 2])
+def test_five_examples_decide_nothing_and_six_may(figures: list[float]) -> None:
+    for number, decides in ((2, False), (5, False), (6, True)):
+        ours, theirs = figures[:number], [0.0] * number
+        agreed = [0.0] * 4
+        for found in (of_difference(ours, theirs), of_difference(ours + agreed, theirs + agreed)):
+            assert found.is_above_zero is decides
+            assert found.low <= found.value <= found.high
+        assert of_difference(theirs, ours).is_below_zero is decides
+
+
+def test_gaps_that_are_all_the_same_show_no_spread() -> None:
+    for number in (1, 2, 9):
+        found = of_mean_gap([0.1] * number)
+        assert found.value == pytest.approx(0.1)
+        assert not found.has_interval
+        assert not found.is_above_zero
 
 
 PUBLISHED = [*enumerate((12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201), 1)]
@@ -68,7 +96,7 @@ def test_students_t_is_that_of_the_tables(freedom: int, published: float) -> Non
 def test_two_seeds_say_little() -> None:
     # Gaps 1 and 3: their mean is 2, its standard error √2 / √2 = 1, and tan(0.475 π) = 12.7062 the point of one degree.
     found = of_mean_gap([1.0, 3.0])
-    assert (found.value, found.margin) == pytest.approx((2.0, math.tan(0.475 * math.pi)), abs=1e-3)
+    assert (found.value, found.high - 2) == pytest.approx((2.0, math.tan(0.475 * math.pi)), abs=1e-3)
 
 
 def test_nothing_is_known_without_examples() -> None:
@@ -84,7 +112,3 @@ def test_an_interval_holds_its_estimate_and_turns_with_the_sides(pairs: list[tup
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
     share = of_mean(ours)
     assert 0 <= share.low <= share.value <= share.high <= 1
-
-
-def test_margin_is_half_of_the_width() -> None:
-    assert Estimate(0.5, 0.2, 0.6).margin == pytest.approx(0.2)

@@ -19,10 +19,10 @@ from fedfomo.model import Score
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import Examination, read_examination, write_examination
 from fedfomo.report.facts import ClientFacts, Facts, MethodFacts, Reproduce
-from fedfomo.report.intervals import Estimate
+from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
-from fedfomo.report.sentences import site_sentence
+from fedfomo.report.sentences import site_sentence, with_interval
 from fedfomo.report.source import Ended, Source
 from fedfomo.run_facts import find_run, gather, prepare_run
 
@@ -43,7 +43,7 @@ def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Fa
     assert facts.method == "fedfomo"
     assert facts.is_finished
     (fedfomo,) = own(facts)
-    assert fedfomo.helped + fedfomo.harmed + fedfomo.unclear == 6
+    assert fedfomo.helped + fedfomo.harmed + fedfomo.undecided == 6
     assert len(fedfomo.seed_means) == 2
     assert facts.advice == ""
 
@@ -69,7 +69,7 @@ def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
         assert any(f"{source.clients[3].name} ({len(odd)})" in note for note in notes) is is_named
 
 
-def test_who_moved_to_averages_alone_did_not_keep_its_own_model(comparison: Path) -> None:
+def test_who_moved_to_averages_alone_did_not_stay_where_it_was(comparison: Path) -> None:
     source = gather(find_run(comparison))
     judged = {"findings.ids": [0, 1], "findings.increments": [-1.0, -2.0], "findings.shares": [0.0, 0.0]}
     uploads = [judged, *({**judged, "findings.share_of_averages": share} for share in (0.0, 1.0))]
@@ -173,6 +173,19 @@ def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path
         gather(about, [few, few])
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_low"), [((), False), (("--participation", "0.5"), True), (("--dropout", "0.2"), True)]
+)
+def test_local_that_trains_only_when_drawn_is_called_too_low_a_bar(
+    tmp_path: Path, flags: tuple[str, ...], is_low: bool
+) -> None:
+    for method in ("local", "fedavg"):
+        call("run", "--method", method, "--out", str(tmp_path / method), *SMALL, "--rounds", "2", *flags)
+    alone, beside = gather(tmp_path / "fedavg"), gather(tmp_path / "fedavg", [tmp_path / "local"])
+    assert any("gains over Local are too large" in note for note in beside.notes) is is_low
+    assert not any("Local" in note for note in alone.notes)
+
+
 def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path) -> None:
     running = tmp_path / "fedfomo-running"
     shutil.copytree(comparison / "fedfomo-seed-0", running)
@@ -231,7 +244,7 @@ def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
     harmed = compile_facts(source_of([0.0] * 30, [1.0] * 30))
     for found, expected in ((clear, (1, 0, 0)), (doubtful, (0, 1, 0)), (harmed, (0, 0, 1))):
         (ours,) = own(found)
-        assert (ours.helped, ours.unclear, ours.harmed) == expected
+        assert (ours.helped, ours.undecided, ours.harmed) == expected
 
 
 def test_other_metrics_are_shown_as_they_are() -> None:
@@ -252,12 +265,26 @@ def test_a_name_cannot_end_the_script_it_is_in() -> None:
 def test_sentences() -> None:
     helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
     paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True)
-    assert paid == "Leeds: 81.2 → 85.6 (+4.4 ± 1.1), learns from Turin 61 %, Lyon 38 %"
-    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.05, 0.01), helpers, True)
-    assert not_paid.startswith("Turin: federating does not pay, keep your own model")
-    unsure = site_sentence("Lyon", est(0.9), est(0.91), Estimate(0.01, -0.02, 0.04), {}, True)
-    assert "too little test data to be sure" in unsure
+    assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]); of what it took from others: Turin 61 %, Lyon 38 %"
+    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), helpers, True)
+    assert not_paid == "Turin: federating does not pay, keep your own model (90.0 → 88.0, −2.0 [−3.0, −1.0])"
     assert "no test examples" in site_sentence("Porto", None, None, None, {}, True)
+
+
+@pytest.mark.parametrize("gain", [0.01, 0.0, -0.01])
+def test_who_is_undecided_is_told_neither_to_stay_nor_to_go(gain: float) -> None:
+    told = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, -0.04, 0.04), {}, True)
+    assert "undecided: too little test data" in told
+    assert "own model" not in told
+    unbounded = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, math.nan, math.nan), {}, True)
+    assert "undecided: no interval can be given" in unbounded
+
+
+def test_a_difference_is_shown_with_its_interval_and_not_as_its_middle() -> None:
+    found = of_difference([1.0] * 3 + [0.0] * 7, [0.0] * 10)
+    assert with_interval(found, is_share=True) == "+30.0 [−4.4, +54.4]"
+    assert with_interval(Estimate(-0.0001, -0.0003, 0.0002), is_share=True) == "+0.0 [+0.0, +0.0]"
+    assert with_interval(Estimate(-1.5, math.nan, math.nan), is_share=False) == "−1.5"
 
 
 def est(value: float) -> Estimate:

@@ -22,7 +22,7 @@ def train(message: Message, context: Context) -> Message:
     """Train the model that arrives."""
     network = make_network()
     network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    data, _ = load_data(int(context.node_config["partition-id"]))
+    data, _, _ = load_data(int(context.node_config["partition-id"]))
     train_network(network, data)
     metrics = MetricRecord({"num-examples": len(data[0])})
     return Message(RecordDict({"arrays": ArrayRecord(network.state_dict()), "metrics": metrics}), reply_to=message)
@@ -30,10 +30,10 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Score the model that arrives."""
+    """Score the model that arrives on test data, which had no say in how it was mixed."""
     network = make_network()
     network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    _, data = load_data(int(context.node_config["partition-id"]))
+    _, _, data = load_data(int(context.node_config["partition-id"]))
     loss, accuracy = score(network, data)
     metrics = MetricRecord({"num-examples": len(data[0]), "loss": loss, "accuracy": accuracy})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -113,5 +113,5 @@ def verdict(records: Sequence[RunRecord]) -> str:
 
 
 def _spread(means: Sequence[float]) -> str:
-    spread = f" ± {100 * pstdev(means):.1f}" if len(means) > 1 else ""
+    spread = f" ± {100 * stdev(means):.1f}" if len(means) > 1 else ""
     return f"{100 * fmean(means):.1f}{spread}"

@@ -87,7 +87,7 @@ def _method(name: str, ended: Ended, local: Ended | None) -> MethodFacts:
         mean_gain=intervals.of_mean_gap(ended.gains_of_seeds or [gain.value for gain in known]) if known else None,
         helped=helped,
         harmed=harmed,
-        unclear=len(known) - helped - harmed,
+        undecided=len(known) - helped - harmed,
         seed_means=ended.seed_means,
         bytes_moved=ended.bytes_moved,
         gradients=ended.gradients,

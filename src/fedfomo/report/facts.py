@@ -38,7 +38,7 @@ class MethodFacts:
     mean_gain: Estimate | None  # over clients; of a comparison, over those of all seeds
     helped: int  # clients whose whole interval is above 0
     harmed: int  # likewise below
-    unclear: int
+    undecided: int
     seed_means: list[float]  # of all seeds of a comparison, this one's among them
     bytes_moved: int
     gradients: int
@@ -86,7 +86,7 @@ class Curves:
 class Health:
     """What went wrong, or might have."""
 
-    fell_back: list[int]  # rounds in which no model helped a client, so that it kept what it had
+    fell_back: list[int]  # rounds in which neither its own training nor a model it was sent helped a client: it stayed
     took_part: list[int]  # rounds in which a client was asked to take part
     refused: list[int]  # uploads of each client that were refused
     reasons: list[str]  # why, of each client's last one

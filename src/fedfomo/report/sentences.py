@@ -11,7 +11,7 @@ MOST_NAMED = 4
 
 
 def helpers_of(taken: Sequence[Sequence[float]], names: Sequence[str], client: int) -> dict[str, float]:
-    """Say from which others a client has learnt, and in which proportions; the most helpful first."""
+    """Say from which others a client took, and their shares of that, its own model left out; the largest first."""
     row = {names[giver]: value for giver, value in enumerate(taken[client]) if giver != client and value > 0}
     total = sum(row.values())
     return {giver: value / total for giver, value in sorted(row.items(), key=lambda item: -item[1])}
@@ -29,22 +29,29 @@ def site_sentence(
     if own is None:
         return f"{name}: no test examples, so nothing can be said"
     named = [(giver, share) for giver, share in helpers.items() if share >= LEAST_SHARE]
-    learns = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
-    learns += " and others" if len(named) > MOST_NAMED else ""
-    source = f", learns from {learns}" if learns else ""
+    taken = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
+    taken += " and others" if len(named) > MOST_NAMED else ""
+    source = f"; of what it took from others: {taken}" if taken else ""
     if local is None or gain is None:
         return f"{name}: {figure(own.value, is_share)}{source}"
     course = f"{figure(local.value, is_share)} → {figure(own.value, is_share)}"
-    change = f"{figure(gain.value, is_share, signed=True)} ± {figure(gain.margin, is_share)}"
-    if gain.value <= 0:
-        outcome = "changes nothing" if gain.value == 0 else "does not pay"
-        return f"{name}: federating {outcome}, keep your own model ({course}, {change})"
-    doubt = "" if gain.is_above_zero else ", too little test data to be sure"
-    return f"{name}: {course} ({change}{doubt}){source}"
+    change = with_interval(gain, is_share)
+    if gain.is_below_zero:
+        return f"{name}: federating does not pay, keep your own model ({course}, {change})"
+    if gain.is_above_zero:
+        return f"{name}: {course} ({change}){source}"
+    why = "too little test data" if gain.has_interval else "no interval can be given"
+    return f"{name}: {course} ({change}, undecided: {why}){source}"
+
+
+def with_interval(estimate: Estimate, is_share: bool) -> str:
+    """Write a difference with its interval, whose middle it need not be; alone where there is no interval."""
+    value, low, high = (figure(end, is_share, signed=True) for end in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]" if estimate.has_interval else value
 
 
 def figure(value: float, is_share: bool, signed: bool = False) -> str:
     """Write a metric as people read it: shares in per cent with one digit, anything else with three."""
-    sign = "+" if signed else ""
+    sign = "+z" if signed else "z"  # z: what rounds to zero is not negative
     text = f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.3g}"
     return text.replace("-", "−")

@@ -37,7 +37,7 @@ function addClient() {
 function addFlow(parent) {
   addChart(parent, {
     id: "flow", ofClient: true, title: "From whom it learns", label: "Stacked bars of mixing weights by giver over rounds",
-    about: "Each bar is one round: how much of whose model it mixed in. Grey is its own. A gap means that nothing helped, and it kept what it had.",
+    about: "Each bar is one round: how much of whose model it mixed in. Grey is its own. A gap means that nothing helped, not even its own training, and it stayed where it was.",
     traces: () => {
       const flow = flowOf(state.client);
       const others = [...flow.keys()].filter((giver) => giver !== state.client).sort((a, b) => sum(flow.get(b)) - sum(flow.get(a)));

@@ -5,12 +5,12 @@ function addHealth() {
   const most = 10;
   const told = notes.length > most ? [...notes.slice(0, most), `and ${notes.length - most} more notes, in the run's environment.json`] : notes;
   made.append(el("ul", {}, [
-    ["kept their own model in some round, since nothing they were sent helped", fell_back], ["had uploads refused", refused], ["did not answer in some round", dropped_out],
+    ["stayed where they were in some round, since neither their own training nor a model they were sent helped", fell_back], ["had uploads refused", refused], ["did not answer in some round", dropped_out],
   ].map(([words, counts]) => el("li", {}, `${counts.filter((count) => count).length} of ${names.length} clients ${words}`)), told.map((note) => el("li", {}, note))));
   const odd = everyone.filter((client) => fell_back[client] || refused[client] || dropped_out[client] || facts.clients[client].validation < 10);
   if (!odd.length) return;
   const why = reasons.some((reason) => reason);
-  const columns = ["client", "took part", "kept its own", "refused", "no answer", "validation examples", ...(why ? ["why refused"] : [])];
+  const columns = ["client", "took part", "stayed", "refused", "no answer", "validation examples", ...(why ? ["why refused"] : [])];
   const rows = odd.map((client) => [names[client], took_part[client], fell_back[client], refused[client], dropped_out[client], facts.clients[client].validation, ...(why ? [reasons[client]] : [])]);
   const table = { id: "health", data: () => ({ columns, rows }) };
   made.append(el("details", { open: rows.length <= 20 }, el("summary", {}, `${rows.length} clients with something to say`), el("div", { class: "scroll-x" }, tableOf(columns, rows)),

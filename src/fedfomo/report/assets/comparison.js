@@ -16,7 +16,7 @@ function fillOverview() {
     const duel = arena.duels.find((one) => one.method === method && one.against === against.method);
     const mean = known(arena.means[method]) ? `${figure(arena.means[method])} %` : "–";
     if (!duel) return mean;
-    return el("span", {}, el("strong", {}, withMargin(duel.mean)), el("br"), `${duel.better} / ${duel.equal} / ${duel.worse} of ${duel.gaps.length}`, el("br"), mean);
+    return el("span", {}, el("strong", {}, withInterval(duel.mean)), el("br"), `${duel.better} / ${duel.equal} / ${duel.worse} of ${duel.gaps.length}`, el("br"), mean);
   })]);
   table.replaceChildren(tableOf(["method", ...facts.arenas.map((arena) => arena.title)], rows));
 }
@@ -30,8 +30,8 @@ facts.arenas.forEach((arena, number) => {
     traces: () => {
       const duels = duelsOf(arena);
       return [
-        { type: "scatter", mode: "markers", name: "clients", x: duels.flatMap((duel) => duel.gaps.map(shown)), y: duels.flatMap((duel, row) => duel.gaps.map((_, k) => row + jitter(k))), marker: { size: 6, opacity: 0.55, color: duels.flatMap((duel) => duel.gaps.map((gap) => colour(gap > 0 ? "high" : gap < 0 ? "low" : "unclear"))) }, hovertemplate: "%{x:.1f}<extra></extra>" },
-        { type: "scatter", mode: "markers", name: "mean", x: duels.map((duel) => shown(duel.mean.value)), y: duels.map((_, row) => row), marker: { symbol: "diamond", size: 11, color: colour("ink") }, error_x: { type: "data", symmetric: false, array: duels.map((duel) => shown((duel.mean.high ?? duel.mean.value) - duel.mean.value)), arrayminus: duels.map((duel) => shown(duel.mean.value - (duel.mean.low ?? duel.mean.value))), color: colour("ink"), thickness: 2 }, text: duels.map((duel) => `${title(duel.method)}: ${withMargin(duel.mean)}`), hovertemplate: "%{text}<extra></extra>" },
+        { type: "scatter", mode: "markers", name: "clients", x: duels.flatMap((duel) => duel.gaps.map(shown)), y: duels.flatMap((duel, row) => duel.gaps.map((_, k) => row + jitter(k))), marker: { size: 6, opacity: 0.55, color: duels.flatMap((duel) => duel.gaps.map((gap) => colour(gap > 0 ? "high" : gap < 0 ? "low" : "undecided"))) }, hovertemplate: "%{x:.1f}<extra></extra>" },
+        { type: "scatter", mode: "markers", name: "mean", x: duels.map((duel) => shown(duel.mean.value)), y: duels.map((_, row) => row), marker: { symbol: "diamond", size: 11, color: colour("ink") }, error_x: { type: "data", symmetric: false, array: duels.map((duel) => shown((duel.mean.high ?? duel.mean.value) - duel.mean.value)), arrayminus: duels.map((duel) => shown(duel.mean.value - (duel.mean.low ?? duel.mean.value))), color: colour("ink"), thickness: 2 }, text: duels.map((duel) => `${title(duel.method)}: ${withInterval(duel.mean)}`), hovertemplate: "%{text}<extra></extra>" },
       ];
     },
     layout: () => {
@@ -46,7 +46,7 @@ facts.arenas.forEach((arena, number) => {
   const spread = el("div", { class: "scroll-x" });
   made.append(spread);
   state.listeners.push(() => spread.replaceChildren(tableOf(["method", "mean", "worst client", "10th percentile", "better", "same", "worse"],
-    duelsOf(arena).map((duel) => [title(duel.method), withMargin(duel.mean), figure(duel.worst, true), figure(duel.tenth_percentile, true), duel.better, duel.equal, duel.worse]))));
+    duelsOf(arena).map((duel) => [title(duel.method), withInterval(duel.mean), figure(duel.worst, true), figure(duel.tenth_percentile, true), duel.better, duel.equal, duel.worse]))));
 });
 
 function refresh() {

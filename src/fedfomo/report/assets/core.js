@@ -18,12 +18,14 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 const figure = (value, signed = false) => {
   if (!known(value)) return "–";
   const text = facts.is_share ? (100 * value).toFixed(1) : Number(value.toPrecision(3)).toString();
-  return (signed && value > 0 ? "+" : "") + text.replace("-", "−");
+  const rounded = Number(text) === 0 ? text.replace("-", "") : text;
+  return (signed && Number(text) >= 0 ? "+" : "") + rounded.replace("-", "−");
 };
-const withMargin = (estimate) =>
-  known(estimate.low)
-    ? `${figure(estimate.value, true)} ± ${figure((estimate.high - estimate.low) / 2)}`
-    : figure(estimate.value, true);
+/** A difference with its interval, whose middle it need not be. */
+const withInterval = (estimate) => {
+  const [value, low, high] = [estimate.value, estimate.low, estimate.high].map((end) => figure(end, true));
+  return known(estimate.low) ? `${value} [${low}, ${high}]` : value;
+};
 const unit = facts.is_share ? " %" : "";
 const points = facts.is_share ? " points" : "";
 const shown = (value) => (known(value) ? (facts.is_share ? 100 * value : value) : null);

@@ -16,12 +16,12 @@ function addGains() {
     traces: () => [...(local && own !== local ? [bars(true), bars(false)] : []), ...drawn.map(intervalsOf), ...drawn.map(dots)],
     layout: () => ({
       height: 90 + Math.max(order.length, 3) * 26, hovermode: "closest",
-      margin: { l: 10, r: 104, t: 10, b: 40 }, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+      margin: { l: 10, r: isRoomy() ? 164 : 60, t: 10, b: 40 }, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
       xaxis: { title: { text: `${facts.metric}${unit}` }, side: "bottom", automargin: true },
       yaxis: { tickvals: order.map((_, row) => row), ticktext: order.map((client) => plain(names[client])), range: [order.length - 0.4, -0.6], showgrid: false, zeroline: false },
       shapes: place.has(state.client) ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: place.get(state.client) - 0.5, y1: place.get(state.client) + 0.5, fillcolor: colour("sunk"), line: { width: 0 }, layer: "below" }] : [],
       annotations: order.filter((client) => own.gains[client]).map((client) => ({
-        xref: "paper", x: 1.01, xanchor: "left", y: place.get(client), showarrow: false, text: withMargin(own.gains[client]),
+        xref: "paper", x: 1.01, xanchor: "left", y: place.get(client), showarrow: false, text: isRoomy() ? withInterval(own.gains[client]) : figure(own.gains[client].value, true),
         font: { size: 12, color: gainColour(own.gains[client]) },
       })),
     }),
@@ -30,6 +30,10 @@ function addGains() {
       rows: order.map((client) => [names[client], ...drawn.flatMap((method) => triple(method.scores[client])), ...triple(own.gains[client])]),
     }),
   });
+  /** On a telephone, intervals would leave no room for the chart: they are in the sentences above it. */
+  function isRoomy() {
+    return printing || (chart.plot.clientWidth || 600) > 480;
+  }
   function bars(up) {
     const chosen = order.filter((client) => own.gains[client] && own.gains[client].value >= 0 === up);
     return {
@@ -51,7 +55,7 @@ function addGains() {
       type: "scatter", mode: "markers", name: title(method.method),
       marker: { size: method === own ? 11 : 9, color: methodColour(method.method), symbol: method === local ? "circle-open" : method === fedavg ? "diamond" : "circle", line: { width: method === local ? 2 : 0, color: methodColour(method.method) } },
       x: order.map((client) => shown(method.scores[client].value)), y: order.map((client) => place.get(client)),
-      text: order.map((client) => `${plain(names[client])}: ${title(method.method)} ${figure(method.scores[client].value)}${unit} (${figure(method.scores[client].low)} to ${figure(method.scores[client].high)})`),
+      text: order.map((client) => `${plain(names[client])}: ${title(method.method)} ${figure(method.scores[client].value)}${unit} [${figure(method.scores[client].low)}, ${figure(method.scores[client].high)}]`),
       hovertemplate: "%{text}<extra></extra>",
     };
   }

@@ -2,7 +2,7 @@
 function headline() {
   if (!facts.is_finished) return `Round ${facts.rounds.length} of ${facts.rounds_planned}: still running`;
   if (!local || !own || !own.mean_gain) return `${title(facts.method)} ends at ${figure(own ? own.mean : null)}${unit} on average`;
-  const number = own.helped + own.harmed + own.unclear;
+  const number = own.helped + own.harmed + own.undecided;
   const gain = own.mean_gain;
   const average = `${figure(gain.value, true)}${points} on average`;
   if (gain.low > 0) {
@@ -16,16 +16,19 @@ function headline() {
   return `Too close to call: ${average}, which may be chance`;
 }
 
+/** Of 95 % intervals, a fortieth lies wholly above the truth, and a fortieth wholly below. */
+const byChance = (number) => `If federating changed nothing for any of these ${number} clients, about ${(number / 40).toFixed(1)} would look clearly helped by chance alone, and as many clearly harmed.`;
+
 function tile(name, value, small) {
   return el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null));
 }
 
 function addVerdict() {
   main.append(el("h1", {}, headline()), el("p", { class: "lede" },
-    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.seed_means.length > 1 ? `; mean gains are over all ${own.seed_means.length} seeds` : ""}. Each client is judged on test data of its own that no model has seen.`));
+    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.seed_means.length > 1 ? `; mean gains are over all ${own.seed_means.length} seeds` : ""}. Each client is judged on held-out test data of its own.`));
   if (facts.advice) main.append(el("p", { class: "note" }, facts.advice));
   const made = section("verdict", "Verdict", own && own.mean_gain
-    ? "A client counts as helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure."
+    ? "A client counts as clearly helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure. " + byChance(own.helped + own.harmed + own.undecided)
     : null);
   const top = Math.max(...facts.methods.map((method) => method.mean).filter(known));
   const best = facts.methods.filter((method) => method.mean === top);
@@ -33,7 +36,7 @@ function addVerdict() {
   if (own && own.mean_gain) {
     const gain = own.mean_gain;
     tiles.append(tile("Mean gain over Local", `${figure(gain.value, true)}${points}`,
-      known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} ${figure(gain.low, true)} to ${figure(gain.high, true)}` : null));
+      known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} [${figure(gain.low, true)}, ${figure(gain.high, true)}]` : null));
   }
   if (best.length) tiles.append(tile("Best method", best.map((method) => title(method.method)).join(" and "), `${figure(top)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
@@ -53,7 +56,7 @@ function privacyTile() {
 }
 
 function addTally(parent) {
-  const parts = [["good", own.helped, "helped"], ["unclear", own.unclear, "unchanged as far as the test data can tell"], ["bad", own.harmed, "harmed"]];
+  const parts = [["good", own.helped, "clearly helped"], ["undecided", own.undecided, "undecided"], ["bad", own.harmed, "clearly harmed"]];
   const words = parts.map(([, number, word]) => `${number} ${word}`).join(", ");
   parent.append(el("div", { class: "tally", role: "img", "aria-label": `Against training alone: ${words}` },
     parts.filter(([, number]) => number).map(([kind, number]) => {
@@ -68,18 +71,18 @@ function methodTable(best) {
   const least = local ? local.gradients : null;
   const rows = facts.methods.map((method) => {
     const spread = method.seed_means.length > 1 ? `${figure(sum(method.seed_means) / method.seed_means.length)} (${method.seed_means.length} seeds)` : "–";
-    return [title(method.method), figure(method.mean), spread, method.mean_gain ? withMargin(method.mean_gain) : "–",
-      method.mean_gain ? `${method.helped} / ${method.unclear} / ${method.harmed}` : "–", bytes(method.bytes_moved),
+    return [title(method.method), figure(method.mean), spread, method.mean_gain ? withInterval(method.mean_gain) : "–",
+      method.mean_gain ? `${method.helped} / ${method.undecided} / ${method.harmed}` : "–", bytes(method.bytes_moved),
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
   });
-  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / unclear / harmed", "moved", "training work"], rows);
+  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / undecided / harmed", "moved", "training work"], rows);
   facts.methods.forEach((method, k) => best.includes(method) && made.tBodies[0].rows[k].classList.add("best"));
   return made;
 }
 
 function addSentences() {
   const made = section("sentences", "In one sentence each",
-    own && own.mean_gain ? `Before → after, in ${facts.metric}${unit}; ± is half of the 95 % interval from the client's own test examples.` : null);
+    own && own.mean_gain ? `Before → after, in ${facts.metric}${unit}; in square brackets, the 95 % interval of the difference, from the client's own test examples.` : null);
   const order = gainOrder();
   const limit = 40;
   const list = el("ul", { class: "sentences" });
