@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 Z = 1.959964  # 97.5 % of a normal distribution lie below
 # Likewise, of Student's t with 1, 2, … degrees of freedom, where its expansion is too rough.
 STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
-# Six coins fall on one side once in 32 throws, five once in 16: fewer examples cannot tell two models apart at 95 %.
+# Six coins all fall alike once in 32 throws, five once in 16: fewer examples cannot tell two models apart at 95 %.
 LEAST_TO_DECIDE = 6
 
 
