@@ -69,16 +69,23 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "examples": [
             {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in scenario.clients
         ],
-        "constant": [_constant_accuracy(client) for client in scenario.clients],
+        "constant": [
+            _constant_accuracy(client, target == number)
+            for number, (client, target) in enumerate(zip(scenario.clients, scenario.partition.targets, strict=True))
+        ],
         "groups": scenario.partition.groups,
         "targets": scenario.partition.targets,
         "warnings": scenario.warnings,
     }
 
 
-def _constant_accuracy(data: ClientData) -> float | None:
-    """Return the accuracy of always answering with a client's most frequent training label; None: it has no data."""
-    if len(data.train) == 0 or len(data.test) == 0:
+def _constant_accuracy(data: ClientData, is_at_home: bool) -> float | None:
+    """Return the accuracy of always answering with a client's most frequent label; None: it has no data.
+
+    Labels are counted in its training data, and if it aims at foreign data, in its validation data, which are like it.
+    """
+    known = data.train if is_at_home else data.validation
+    if len(known) == 0 or len(data.test) == 0:
         return None
-    usual = torch.bincount(data.train.labels).argmax()
+    usual = torch.bincount(known.labels).argmax()
     return (data.test.labels == usual).double().mean().item()

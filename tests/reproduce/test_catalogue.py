@@ -1,9 +1,13 @@
 """What is planned: every number of the paper has a cell, no cell is planned twice, and each is a possible run."""
 
+import shlex
+from pathlib import Path
+
 import pytest
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.config import options_of
+from fedfomo.commands.terminal import parse
+from fedfomo.config import RunConfig, options_of
 from fedfomo.errors import InputError
 from fedfomo.reproduce.catalogue import FIGURES, FOMO_5, LATENT_5, MOCHA_REPOSITORY, PAPERS, TABLES, find_target
 from fedfomo.reproduce.cells import SCALES, Case, Cell
@@ -82,6 +86,18 @@ def test_every_cell_is_a_possible_run(scale: str) -> None:
             config = cell.config()
             assert config.setting.scenario.data_fraction == (0.2 if scale == "lite" else 1.0)
             assert config.setting.privacy.noise == cell.case.noise
+
+
+@pytest.mark.parametrize("name", [*TABLES, *FIGURES])
+def test_a_command_means_the_same_run(name: str) -> None:
+    for cell in find_target(name).cells("lite", (3,))[-1:]:
+        assert parse("run", RunConfig, shlex.split(cell.command())[2:]) == cell.config(Path("FOLDER"))
+
+
+def test_a_command_names_what_may_become_another_default() -> None:
+    command = Cell(Case("cifar10", "latent", 5, noise=1.0), FOMO_5, "paper").command()
+    for flags in ("--augment", "--distributions 5", "--validation-fraction 0.2", "--privacy.delta 1e-05", "--epochs 5"):
+        assert flags in command
 
 
 def test_the_papers_protocol() -> None:

@@ -19,8 +19,8 @@ HOW_TO_READ = f"""\
 Accuracy in %, the mean over clients after the last federated update; ± is the standard deviation over seeds, where
 there are several. Behind it, in brackets, the paper's number and the difference ours − paper. {MISSING} stands for a
 cell that has not been computed. The last row is no method: it answers every client with the most frequent label of
-the client's training data. *Mixed* clients are those for whom that is right in less than {100 * MIXED:.0f} % of their
-test data."""
+its training data, or of its validation data if it aims at others' data. *Mixed* clients are those for whom that is
+right in less than {100 * MIXED:.0f} % of their test data."""
 CONSTANT = "one constant answer a client"
 
 

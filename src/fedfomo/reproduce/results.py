@@ -38,7 +38,7 @@ class Result:
 
     @property
     def constant(self) -> float:
-        """The mean accuracy in % of answering every client with the most frequent label of its training data."""
+        """The mean accuracy in % of answering every client with the most frequent label of data like its target."""
         known = [value for value in self.content["constant"] if value is not None]
         return 100 * fmean(known) if known else math.nan
 
