@@ -15,6 +15,7 @@ def keep(
     epsilons: Sequence[float | None] = (),
     seconds: float = 120.0,
     constants: Sequence[float | None] | None = None,
+    refusals: dict[int, int] | None = None,
 ) -> None:
     """Write the result of a cell that ended with these accuracies."""
     clients = len(accuracies)
@@ -31,6 +32,7 @@ def keep(
         "targets": list(range(clients)),
         "affinity": {"after_rounds": [1, 2], "matrices": [matrix, matrix]},
         "spent": {client: {"training": epsilon} for client, epsilon in enumerate(epsilons)} or None,
+        "refusals": refusals or {},
         "nominal_gradients": cell.gradients(),
         "seconds": seconds,
     }

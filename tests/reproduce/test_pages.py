@@ -90,6 +90,13 @@ def test_what_a_constant_answer_reaches_stands_below_and_its_clients_are_taken_o
     assert "| D = 5: Local Training | 76.25 ± 1.77 | 62.50 |" in shown
 
 
+def test_a_page_names_the_cells_in_which_models_were_refused(tmp_path: Path) -> None:
+    keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7])
+    assert "refused" not in page(TABLES["table2"], Results(tmp_path))
+    keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper"), [0.7], refusals={4: 2, 5: 1})
+    assert "diverged: D = 5: FedFomo (n = 5) (3).\n" in page(TABLES["table2"], Results(tmp_path))
+
+
 def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -> None:
     for seed, (five, ten, local) in enumerate(((0.8, 0.7, 0.75), (0.6, 0.8, 0.75))):
         keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper", seed), [five])
@@ -137,7 +144,8 @@ def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the
     (line,) = [line for line in refresh(block, Results(tmp_path), tmp_path).splitlines() if "D = 5" in line]
     assert line == (
         "| CIFAR-10, latent distributions, D = 5 | all, 1 | 86.0 (85.0) | 80.0 (76.5) | 30.0 (32.1)"
-        " | FedAvg + fine-tuning 87.0, of 3 (Local Training 76.5) | **−1.0** (+8.5) |"
+        " | FedAvg + fine-tuning 87.0, of 3 (Local Training 76.5) | **−1.0** (+8.5)"
+        " | −1.0: FedAvg + fine-tuning 87.0 |"
     )
 
 
@@ -147,19 +155,26 @@ def test_the_headline_compares_on_common_seeds(tmp_path: Path) -> None:
             keep(tmp_path, Cell(LATENT_5, variant, "paper", seed), [accuracy])
     keep(tmp_path, Cell(LATENT_5, DITTO, "paper", 0), [0.6])
     line = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path).splitlines()[-2]
-    assert "| all, 1 | 70.0 (85.0) |" in line
-    assert "Ditto 60.0, of 3" in line
-    assert "**+10.0**" in line
+    assert "| all, 3 | 56.7 (85.0) |" in line
+    assert "Ditto 60.0 on 1 of the seeds, of 3" in line
+    assert "**+10.0**" in line  # 70 of FedFomo with the one seed that Ditto has
 
 
-def test_a_claim_counts_leads_of_a_point_and_shows_the_papers_own(tmp_path: Path) -> None:
+def test_the_headline_sets_mixed_clients_apart(tmp_path: Path) -> None:
+    for variant, accuracies in ((FOMO_5, [0.9, 0.6]), (LOCAL, [0.9, 0.5]), (FEDAVG, [0.1, 0.7])):
+        keep(tmp_path, Cell(LATENT_5, variant, "paper"), accuracies, constants=[0.95, 0.4])
+    line = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path).splitlines()[-2]
+    assert line.endswith("| Local Training 70.0, of 2 (Local Training 76.5) | **+5.0** (+8.5) | −10.0: FedAvg 70.0 |")
+
+
+def test_a_claim_counts_leads_and_leaves_small_ones_of_one_seed_open(tmp_path: Path) -> None:
     for number, fomo in ((2, 0.62), (3, 0.605), (4, 0.5)):
         case = replace(LATENT_5, distributions=number)
         for variant, accuracy in ((FOMO_5, fomo), (FOMO_10, fomo), (LOCAL, 0.6)):
             keep(tmp_path, Cell(case, variant, "lite"), [accuracy])
     (line, *_) = [line for line in claims(Results(tmp_path)).splitlines() if "Local Training" in line]
     leads = "D = 2 +2.0 (+19.6), D = 3 +0.5 (+17.0), D = 4 −10.0 (+15.3)"
-    assert line.endswith(f"| not computed | yes in 1, even in 1, no in 1 of 3: {leads}; 2 not computed |")
+    assert line.endswith(f"| not computed | even in 1, open in 1, no in 1 of 3: {leads}; 2 not computed |")
 
 
 def test_a_curve_is_the_mean_over_seeds_with_one_more_update_at_the_end(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ def cells_table(stage: Stage, results: Results) -> Table:
             table.add_row(name, *means, duration(result.seconds))
         else:
             table.add_row(name, "missing", "", f"~ {duration(results.forecast([cell]))}", style="dim")
+    done, missing, forecast = _words(_count(stage, results))
+    table.add_section()
+    table.add_row(f"{done} done, {missing} missing", "", "", f"~ {forecast}" if forecast else "")
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedfomo.errors import unknown
@@ -91,7 +92,14 @@ class Table:
     @property
     def target(self) -> Target:
         """The cells behind the paper's rows."""
-        rows = [row for row in self.rows if row.is_papers]
+        return self._target([row for row in self.rows if row.is_papers])
+
+    @property
+    def whole(self) -> Target:
+        """The cells behind all rows, those beyond the paper's included."""
+        return self._target(self.rows)
+
+    def _target(self, rows: Sequence[Row]) -> Target:
         pairs = tuple((row.case_in(column), row.variant) for column in self.columns for row in rows)
         return Target(self.name, self.title, self.runs, pairs)
 

@@ -22,6 +22,7 @@ class Curve:
     colour: str
     dash: str = ""
     is_dotted: bool = False  # marks its points
+    spreads: Sequence[float] = ()  # how far each point may be off
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def curves(
 ) -> Picture:
     """Draw lines over a common axis, with their names at the right."""
     known = [(x, y) for line in lines for x, y in line.points if y is not None and math.isfinite(y)]
-    x_ticks, y_ticks = ticks([x for x, _ in known]), ticks([y for _, y in known])
+    most = max((spread for line in lines for spread in line.spreads), default=0.0)
+    x_ticks, y_ticks = ticks([x for x, _ in known]), ticks([y + reach for _, y in known for reach in (-most, most)])
     width, height = size
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -63,6 +65,9 @@ def curves(
         parts.append(polyline(points, line.colour, 1.6, line.dash))
         if line.is_dotted:
             parts += [dot(x, y, line.colour) for x, y in points]
+        for (x, y), spread in zip(line.points, line.spreads, strict=bool(line.spreads)):
+            if y is not None and spread:
+                parts.append(polyline([place(x, y - spread), place(x, y + spread)], line.colour))
     room = 0.0
     if with_names:
         room = 30 + 6.2 * max(len(line.name) for line in lines)

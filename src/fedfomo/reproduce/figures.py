@@ -45,7 +45,7 @@ def draw(name: str, results: Results, folder: Path, scales: Sequence[str] = SHOW
         parts = DRAWINGS[name](scale, results)
         if not parts:
             continue
-        cells = {cell.name: cell for cell in figure.cells(scale)}.values()
+        cells = {cell.name: cell for cell in figure.cells(scale) if cell.is_telling}.values()
         missing = sum(not results.all_seeds(cell) for cell in cells)
         note = SCALE_WORDS[scale] + (f"; {missing} of {len(cells)} cells are not computed" if missing else "")
         note += READING.get(name, "")
@@ -109,16 +109,18 @@ def targets(scale: str, results: Results) -> list[Picture]:
 def validation(scale: str, results: Results) -> list[Picture]:
     """Final accuracy over the share of validation data, and the way there."""
     final: list[tuple[float, float | None]] = []
+    spreads: list[float] = []
     lines: list[Curve] = []
     for number, fraction in enumerate(VALIDATION_FRACTIONS):
         cell = Cell(splitting(fraction), FOMO_5, scale)
         found = results.accuracy(cell)
         final.append((fraction, found.mean if found else None))
+        spreads.append(found.spread if found else 0.0)
         if found is not None:
             lines.append(Curve(f"{fraction:g}", results.curve(cell), COLOURS[number]))
     if not lines:
         return []
-    last = Curve("", final, COLOURS[0], is_dotted=True)
+    last = Curve("", final, COLOURS[0], is_dotted=True, spreads=spreads)
     return [
         grid(
             [

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from statistics import fmean
 
 from fedfomo.reproduce.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
 from fedfomo.reproduce.cells import SHOWN, Case, Cell
 from fedfomo.reproduce.claims import FOMO
 from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Results
+from fedfomo.reproduce.results import Result, Results, signed
 
-Means = Mapping[Variant, float]
+Runs = Mapping[Variant, Mapping[int, Result]]
+"""Results by variant and seed."""
 OTHERS = tuple(variant for variant in (*PAPERS, *BEYOND, *CONTROLS) if variant not in (*FOMO, ORACLE))
 """Whom FedFomo is measured against: whoever does not know the truth beforehand."""
 NEEDED = (FOMO_5, LOCAL, FEDAVG)
@@ -25,50 +28,69 @@ WHERE = {
 SCALE_WORDS = {"paper": "all", "lite": "a fifth"}
 
 
+@dataclass(frozen=True)
+class Closest:
+    """Whoever leaves FedFomo the smallest lead, its own mean, that lead, and on how many seeds."""
+
+    rival: Variant
+    mean: float
+    lead: float
+    seeds: int
+
+    def among(self, seeds: int) -> str:
+        """Name it with its mean, and with its seeds if they are fewer than all."""
+        fewer = f" on {self.seeds} of the seeds" if self.seeds < seeds else ""
+        return f"{self.rival.label} {self.mean:.1f}{fewer}"
+
+
 def headline(results: Results) -> str:
     """Return one line for every case of the paper's tables, at the largest scale at which it is computed."""
     lines: list[str] = []
     for name, words in WHERE.items():
         for column in TABLES[name].columns:
             for scale in SHOWN:
-                seeds, ours = _means(column.case, scale, results)
-                if all(variant in ours for variant in NEEDED):
-                    how = f"{SCALE_WORDS[scale]}, {seeds}"
-                    lines.append(_line(words.format(column.heading), how, ours, _papers(name, column.case, ours)))
+                runs = {variant: results.all_seeds(Cell(column.case, variant, scale)) for variant in (FOMO_5, *OTHERS)}
+                seeds = set[int].intersection(*(set(runs[variant]) for variant in NEEDED))
+                if seeds:
+                    how = f"{SCALE_WORDS[scale]}, {len(seeds)}"
+                    lines.append(_line(words.format(column.heading), how, name, column.case, runs, seeds))
                     break
     if not lines:
         return "Nothing has been computed yet."
     head = (
-        "| setting | data, seeds | FedFomo | Local Training | FedAvg | best of the others | FedFomo is ahead of it by |"
+        "| setting | data, seeds | FedFomo | Local Training | FedAvg | best of the others | FedFomo is ahead of it by"
+        " | mixed clients only |"
     )
-    return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: |", *lines])
+    return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |", *lines])
 
 
-def _line(where: str, how: str, ours: Means, papers: Means) -> str:
+def _line(where: str, how: str, table: str, case: Case, runs: Runs, seeds: Set[int]) -> str:
+    papers = _papers(table, case, runs)
+    ours = {variant: fmean(runs[variant][seed].mean() for seed in seeds) for variant in NEEDED}
     beside = [f"{ours[variant]:.1f} ({papers[variant]:.1f})" for variant in NEEDED]
-    best, its_best = _best(ours), _best(papers)
-    of = len(ours.keys() & set(OTHERS))
-    rival = f"{best.label} {ours[best]:.1f}, of {of} ({its_best.label} {papers[its_best]:.1f})"
-    lead, its_lead = (
-        f"{means[FOMO_5] - means[other]:+.1f}".replace("-", "−") for means, other in ((ours, best), (papers, its_best))
-    )
-    return f"| {where} | {how} | {' | '.join(beside)} | {rival} | **{lead}** ({its_lead}) |"
+    best = _closest(runs, seeds, Result.mean)
+    its_best = max((variant for variant in OTHERS if variant in papers), key=papers.__getitem__)
+    of = sum(bool(runs[variant].keys() & seeds) for variant in OTHERS)
+    rival = f"{best.among(len(seeds))}, of {of} ({its_best.label} {papers[its_best]:.1f})"
+    its_lead = papers[FOMO_5] - papers[its_best]
+    mixed = _closest(runs, seeds, lambda run: run.mean_of_mixed)
+    among = "none of them is" if math.isnan(mixed.lead) else f"{signed(mixed.lead)}: {mixed.among(len(seeds))}"
+    lead = f"**{signed(best.lead)}** ({signed(its_lead)})"
+    return f"| {' | '.join((where, how, *beside, rival, lead, among))} |"
 
 
-def _best(means: Means) -> Variant:
-    return max((variant for variant in OTHERS if variant in means), key=means.__getitem__)
+def _closest(runs: Runs, seeds: Set[int], figure: Callable[[Result], float]) -> Closest:
+    """Find the best of the others, each compared on the seeds that it shares with FedFomo."""
+    found: list[Closest] = []
+    for rival in OTHERS:
+        shared = runs[rival].keys() & seeds
+        if shared:
+            theirs, fomos = (fmean(figure(runs[variant][seed]) for seed in shared) for variant in (rival, FOMO_5))
+            found.append(Closest(rival, theirs, fomos - theirs, len(shared)))
+    return min(found, key=lambda one: one.lead)
 
 
-def _means(case: Case, scale: str, results: Results) -> tuple[int, dict[Variant, float]]:
-    """Return the mean accuracies of all variants that are computed, over the seeds that all of them have."""
-    found = {variant: results.all_seeds(Cell(case, variant, scale)) for variant in (FOMO_5, *OTHERS)}
-    known = {variant: runs for variant, runs in found.items() if runs}
-    seeds = set[int].intersection(*map(set, known.values())) if known else set[int]()
-    means = {variant: fmean(runs[seed].mean() for seed in seeds) for variant, runs in known.items() if seeds}
-    return len(seeds), means
-
-
-def _papers(table: str, case: Case, ours: Means) -> dict[Variant, float]:
+def _papers(table: str, case: Case, runs: Runs) -> dict[Variant, float]:
     """Return the paper's numbers of those that are computed here as well: a lead over others says something else."""
-    found = {variant: published(table, variant.name, case) for variant in ours}
+    found = {variant: published(table, variant.name, case) for variant, seeds in runs.items() if seeds}
     return {variant: number.mean for variant, number in found.items() if number is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from fedfomo.reproduce.cells import SHOWN, Cell, Target
 from fedfomo.reproduce.claims import CLAIMS, Claim, Finding, findings
 from fedfomo.reproduce.headline import headline
 from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Results
+from fedfomo.reproduce.results import Results, signed
 
 FAR = 5.0  # points of accuracy
 EVEN = 1.0  # leads below this say nothing
+CHANCE = 3.0  # nor do these, of a single seed: means move by more than a point from one round to the next
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
     f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far", "figures")
@@ -55,7 +57,7 @@ def state(results: Results) -> str:
 
 def claims(results: Results) -> str:
     """Say of every claim where it holds, as far as anything is computed."""
-    lines = ["| the paper says | full protocol | a fifth of the data |", "| --- | --- | --- |"]
+    lines = ["| the paper says, in short | full protocol | a fifth of the data |", "| --- | --- | --- |"]
     for claim in CLAIMS:
         lines.append(f"| {claim.words} | {' | '.join(_verdict(claim, scale, results) for scale in SHOWN)} |")
     return "\n".join(lines)
@@ -69,14 +71,14 @@ def far(results: Results) -> str:
         if table.name == "table4":  # a part of table 6
             continue
         for column in table.columns:
-            for row in table.rows:
+            for row in (row for row in table.rows if row.is_papers):
                 cell = Cell(row.case_in(column), row.variant, "paper")
                 ours, theirs = results.accuracy(cell), published(table.name, row.name, column.case)
                 if ours is None or theirs is None:
                     continue
                 done += 1
                 if abs(ours.mean - theirs.mean) >= FAR:
-                    gap = _signed(ours.mean - theirs.mean)
+                    gap = signed(ours.mean - theirs.mean)
                     lines.append(
                         f"- {table.name}, {column.heading}, {row.label}: {ours} here, {theirs.text} there, {gap}"
                     )
@@ -96,7 +98,9 @@ def figures(folder: Path) -> str:
 
 
 def _count(target: Target, scale: str, results: Results) -> str:
-    cells = {cell.name: cell for cell in target.cells(scale)}.values()
+    cells = {cell.name: cell for cell in target.cells(scale) if cell.is_telling}.values()
+    if not cells:
+        return "too little data"
     return f"{sum(bool(results.all_seeds(cell)) for cell in cells)} of {len(cells)}"
 
 
@@ -104,23 +108,22 @@ def _verdict(claim: Claim, scale: str, results: Results) -> str:
     found = findings(claim, scale, results)
     if not found:
         return "not computed"
-    leads = [finding.lead for finding in found]
-    counts = {
-        "yes": sum(lead >= EVEN for lead in leads),
-        "even": sum(abs(lead) < EVEN for lead in leads),
-        "no": sum(lead <= -EVEN for lead in leads),
-    }
-    verdict = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
+    counts = Counter(map(_word, found))
+    verdict = ", ".join(f"{word} in {counts[word]}" for word in ("yes", "even", "open", "no") if counts[word])
     open_ones = len(claim.pairs) - len(found)
     missing = f"; {open_ones} not computed" if open_ones else ""
     return f"{verdict} of {len(found)}: {', '.join(map(_lead, found))}{missing}"
 
 
+def _word(finding: Finding) -> str:
+    if abs(finding.lead) < EVEN:
+        return "even"
+    if finding.seeds == 1 and abs(finding.lead) < CHANCE:
+        return "open"
+    return "yes" if finding.lead > 0 else "no"
+
+
 def _lead(finding: Finding) -> str:
-    theirs = "" if finding.pair.papers_lead is None else f" ({_signed(finding.pair.papers_lead)})"
+    theirs = "" if finding.pair.papers_lead is None else f" ({signed(finding.pair.papers_lead)})"
     seeds = f", {finding.seeds} seeds" if finding.seeds > 1 else ""
-    return f"{finding.pair.where} {_signed(finding.lead)}{theirs}{seeds}"
-
-
-def _signed(lead: float) -> str:
-    return f"{lead:+.1f}".replace("-", "−")
+    return f"{finding.pair.where} {signed(finding.lead)}{theirs}{seeds}"

@@ -11,7 +11,7 @@ from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
 from fedfomo.reproduce.cells import SHOWN, Cell
 from fedfomo.reproduce.overview import BLANK, refresh
 from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import MIXED, Results
+from fedfomo.reproduce.results import MIXED, Results, signed
 
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
 MISSING = "–"
@@ -51,7 +51,7 @@ def page(table: Table, results: Results) -> str:
         parts.append(f"    fedfomo reproduce {table.name} --scale {scale} --seeds {table.runs} --data FOLDER")
         if any(results.all_seeds(cell) for cell in _all_cells(table, scale)):
             parts += [table_in_markdown(table, scale, results), *_budgets(table, scale, results)]
-            parts += ["Behind these numbers:", _details(table, scale, results)]
+            parts += ["Behind these numbers:", _details(table, scale, results), *_refusals(table, scale, results)]
         else:
             parts.append("Nothing of this has been computed yet." + (" The paper's numbers:" if is_papers else ""))
             parts += [table_in_markdown(table, scale, results)] if is_papers else []
@@ -85,13 +85,8 @@ def entry(table: Table, row: Row, column: Column, scale: str, results: Results) 
     value = MISSING if ours is None else f"**{ours}**"
     if theirs is None:
         return value
-    difference = "" if ours is None else f", {signed(ours.mean - theirs.mean)}"
+    difference = "" if ours is None else f", {signed(ours.mean - theirs.mean, 2)}"
     return f"{value} ({theirs.text}{difference})"
-
-
-def signed(difference: float) -> str:
-    """Spell out a difference with its sign."""
-    return f"{difference:+.2f}".replace("-", "−")
 
 
 def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
@@ -149,6 +144,18 @@ def _details(table: Table, scale: str, results: Results) -> str:
                     f" {minutes:.1f} |"
                 )
     return "\n".join(lines)
+
+
+def _refusals(table: Table, scale: str, results: Results) -> list[str]:
+    """Say in which cells a training diverged; its client was then treated as if it had not answered."""
+    found = {
+        f"{column.heading}: {row.label}": sum(run.refusals for run in results.all_seeds(cell).values())
+        for column in table.columns
+        for row in table.rows
+        for cell in [_cell(row, column, scale)]
+    }
+    named = [f"{name} ({number})" for name, number in found.items() if number]
+    return [f"Models that were refused, since training had diverged: {'; '.join(named)}."] if named else []
 
 
 def _cell(row: Row, column: Column, scale: str) -> Cell:

@@ -28,10 +28,9 @@ from fedfomo.reproduce.catalogue import (
     TABLES,
     Variant,
 )
-from fedfomo.reproduce.cells import Case, Cell
+from fedfomo.reproduce.cells import CROWD, Case, Cell
 
 OOD_5 = Case("cifar10", "ood", 5)
-CROWD = 100  # clients
 CROWDS = tuple(Case(dataset, "pathological", clients=CROWD) for dataset in ("cifar10", "mnist"))
 REPEATED = ("fedfomo", "local", "fedavg")
 """Methods that figures have first, and whose runs are repeated with further seeds before anybody else's."""
@@ -72,13 +71,17 @@ def stages() -> list[Stage]:
         *_cells(Case("cifar100", "ood", 5), PAPERS, "lite"),
         *TABLES["table6"].target.cells("lite"),
     )
-    seventh = (*(cell for case in (LATENT_5, OOD_5) for cell in _cells(case, BEYOND, "lite")), *figures)
+    seventh = (
+        *(cell for case in (LATENT_5, OOD_5) for cell in _cells(case, BEYOND, "lite")),
+        *figures,
+        *(cell for table in TABLES.values() for cell in table.whole.cells("lite")),
+    )
     so_far = (*first, *second, *third, *fourth, *fifth, *sixth, *seventh)
-    # What early stopping alone is worth belongs beside every number of FedFomo with 15 clients.
-    stopped = [
-        Cell(column.case, LOCAL_BEST, "paper") for name in ("table2", "table3") for column in TABLES[name].columns
-    ]
-    rest = (*(cell for table in TABLES.values() for cell in table.target.cells("paper")), *stopped, *crowded)
+    rest = (
+        *(cell for table in TABLES.values() for cell in table.target.cells("paper")),
+        *(cell for table in TABLES.values() for cell in table.whole.cells("paper")),
+        *crowded,
+    )
     planned = (
         ("full protocol: CIFAR-10, five latent distributions, in and out of distribution", first),
         ("full protocol: pathological split, 100 clients", second),
@@ -112,18 +115,10 @@ def _repeated(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     )
 
 
-def is_telling(cell: Cell) -> bool:
-    """Tell whether a cell can say anything.
-
-    Of 100 clients, each has a hundred steps of SGD in all if it has a fifth of its data: many are still at chance.
-    """
-    return cell.scale != "lite" or cell.case.clients < CROWD
-
-
 def _unseen(cells: Iterable[Cell], seen: set[str]) -> list[Cell]:
     new: list[Cell] = []
-    for cell in filter(is_telling, cells):
-        if cell.name not in seen:
+    for cell in cells:
+        if cell.is_telling and cell.name not in seen:
             seen.add(cell.name)
             new.append(cell)
     return new

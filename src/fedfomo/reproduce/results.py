@@ -60,6 +60,11 @@ class Result:
         return [] if None in spent else spent
 
     @property
+    def refusals(self) -> int:
+        """How many models were refused, as they are when a training diverges to what is no number."""
+        return sum((self.content.get("refusals") or {}).values())
+
+    @property
     def seconds(self) -> float:
         """How long it took."""
         return self.content["seconds"]
@@ -152,3 +157,8 @@ class Results:
             with reading(path, "delete it, and it is computed again"):
                 self._read[name] = Result(json.loads(path.read_bytes()))
         return self._read[name]
+
+
+def signed(difference: float, digits: int = 1) -> str:
+    """Spell out a difference with its sign."""
+    return f"{difference:+.{digits}f}".replace("-", "−")
