@@ -25,6 +25,16 @@ def test_inputs_and_labels_go_together() -> None:
     assert len(taken) == 3
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_whole_numbers_of_any_width_are_labels(kind: torch.dtype) -> None:
+    assert as_examples((torch.zeros(2, 1), torch.tensor([1, 0], dtype=kind))).labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool, torch.uint8])
+def test_other_labels_stay_as_they_are(kind: torch.dtype) -> None:
+    assert as_examples((torch.zeros(2, 1), torch.tensor([1, 0], dtype=kind))).labels.dtype == kind
+
+
 def test_one_label_per_input_is_demanded() -> None:
     with pytest.raises(InputError, match="2 inputs but 3 labels: give one label per input"):
         Examples(torch.zeros(2, 1), torch.zeros(3))

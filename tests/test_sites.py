@@ -155,6 +155,10 @@ def test_wrong_sites_are_refused_by_name() -> None:
         (((torch.randn(4, 7), torch.zeros(4).long()), images(1, 4, 0)), "training data: the model cannot take"),
         (((images(1, 4, 0)[0], torch.full((4,), 9)), images(1, 4, 0)), "training data: the loss cannot take"),
         (
+            ((images(1, 4, 0)[0], torch.tensor([0, 1, 1, 2])), images(1, 4, 0)),
+            r"the loss cannot take outputs of shape \(2, 2\) and int64 labels from 0 to 2 of",
+        ),
+        (
             ((images(1, 4, 0)[0] / 0, torch.zeros(4).long()), images(1, 4, 0)),
             "training inputs hold values",
         ),

@@ -72,7 +72,7 @@ def check_sites(
         )
         for k, (name, own) in enumerate(data.items())
     ]
-    warnings = [*_shortages(cards), *_foreign(cards), *_shared(data), *_privacy(cards)]
+    warnings = [*_shortages(cards), *_foreign(cards), *_first_label(cards), *_shared(data), *_privacy(cards)]
     model, initial = None, None
     if make_model is None:
         warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
@@ -122,6 +122,17 @@ def _foreign(cards: Sequence[SiteCard]) -> list[str]:
                 " it depends on others"
             )
     return notes
+
+
+def _first_label(cards: Sequence[SiteCard]) -> list[str]:
+    """Notice classes that are counted from 1: the model would need an output for a class that nobody has."""
+    counts = [labels for card in cards for labels in (card.train_labels, card.target_labels) if labels]
+    if not counts or any(labels[0] for labels in counts):
+        return []
+    greatest = max(map(len, counts)) - 1
+    return [
+        f"nobody has label 0: classes count from 0, so for labels up to {greatest} a model has {greatest + 1} outputs"
+    ]
 
 
 def _leaks(data: Mapping[str, ClientData]) -> list[str]:

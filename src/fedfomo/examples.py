@@ -84,6 +84,12 @@ def is_enough(train: int, validation: int) -> bool:
 
 def as_examples(data: Examples | tuple[Any, Any] | Dataset[Any]) -> Examples:
     """Read a pair of tensors or arrays, or any map-style torch `Dataset` of (input, label) pairs, into memory."""
+    examples = _read(data)
+    is_odd = examples.labels.dtype in (torch.int8, torch.int16, torch.int32)  # which torch's losses do not take
+    return Examples(examples.inputs, examples.labels.long()) if is_odd else examples
+
+
+def _read(data: Examples | tuple[Any, Any] | Dataset[Any]) -> Examples:
     if isinstance(data, Examples):
         return data
     if isinstance(data, tuple):

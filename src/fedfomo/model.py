@@ -170,16 +170,16 @@ class Model:
 
     @torch.no_grad()
     def try_out(self, theta: Tensor, examples: Examples) -> None:
-        """Refuse, in words, examples that the network, the loss or the metric cannot take."""
-        few = next(examples.batches(2)).to(self.device)
+        """Refuse, in words, examples that the network, the loss or the metric cannot take, judging by two of them."""
+        few = examples.take(_extremes(examples.labels)).to(self.device)
         self.load(theta)
         self._set_mode(training=False)
         step = "the model cannot take"
         try:
             outputs = self._outputs(few)
-            step = "the loss cannot take the outputs and labels of"
+            step = f"the loss cannot take {_described(outputs, few.labels)} of"
             loss = self.criterion(outputs, few.labels)
-            step = "the metric cannot take the outputs and labels of"
+            step = f"the metric cannot take {_described(outputs, few.labels)} of"
             metric = self.metric(outputs, few.labels)
         except Exception as error:  # whatever a user's own code raises
             raise InputError(f"{step} these examples ({type(error).__name__}: {error})") from error
@@ -252,6 +252,20 @@ class Model:
     def _set_buffer(self, name: str, value: Tensor) -> None:
         owner, _, leaf = name.rpartition(".")
         setattr(self.architecture.get_submodule(owner), leaf, value)
+
+
+def _extremes(labels: Tensor) -> Tensor:
+    """Return where the least and the greatest label are: what a loss cannot take is most likely one of them."""
+    if labels.dim() == 1 and len(labels) > 1:
+        values = labels.double()  # truth values have no order
+        return torch.stack([values.argmin(), values.argmax()])
+    return torch.arange(min(2, len(labels)))
+
+
+def _described(outputs: Tensor, labels: Tensor) -> str:
+    kind = str(labels.dtype).removeprefix("torch.")
+    values = f" from {labels.min().item():g} to {labels.max().item():g}" if labels.numel() else ""
+    return f"outputs of shape {tuple(outputs.shape)} and {kind} labels{values}"
 
 
 def works_channels_last(module: nn.Module, inputs: Tensor) -> bool:

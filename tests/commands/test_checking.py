@@ -120,6 +120,15 @@ def test_labels_that_a_site_aims_at_but_does_not_hold_are_told() -> None:
     assert any(note.startswith("porto: what it trains on and what it aims at share 0%") for note in found.warnings)
 
 
+def test_classes_that_are_counted_from_one_are_told() -> None:
+    found = check_sites({"leeds": (part(0, 40, label=1), part(1, 80, label=2))})
+    assert any(
+        note.startswith("nobody has label 0: classes count from 0, so for labels up to 2") for note in found.warnings
+    )
+    found = check_sites({"leeds": (part(0, 40, label=1), part(1, 80, label=0))})
+    assert not any("label 0" in note for note in found.warnings)
+
+
 def test_that_no_model_was_found_is_told() -> None:
     sites = {"leeds": (part(0, 40), part(1, 40))}
     assert any(note.startswith("no model: ") for note in check_sites(sites).warnings)
