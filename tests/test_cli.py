@@ -59,6 +59,18 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"fedfomo {command}" in capsys.readouterr().out
 
 
+def test_a_reader_that_has_read_enough_gets_no_complaint() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedfomo", "run", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
 def test_the_help_of_capacity_says_what_its_default_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("deploy", "init", "--help") == 0
     shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)

@@ -5,6 +5,7 @@ Torch takes seconds to import, so nothing here, nor a command's own help, import
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -63,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         fail(str(error), 2)
     except KeyboardInterrupt:
         fail("stopped", 130)
+    except BrokenPipeError:  # whoever was reading, `head` for one, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+        sys.exit(141)
     except OSError as error:
         if not is_disk_fault(error):
             raise

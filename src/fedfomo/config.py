@@ -46,7 +46,7 @@ class Setting:
     standardise: bool = False
     """Bring every channel to mean 0 and deviation 1 over the training part; usual for mnist, cifar10 and cifar100."""
     network: str = "auto"
-    """mlp, small_cnn (the paper's), mcmahan_cnn or vgg11; auto takes mlp for small images and small_cnn for larger."""
+    """mlp, small_cnn (the authors' code has it), mcmahan_cnn or vgg11; auto: mlp for small images, else small_cnn."""
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
     training: Sgd = field(default_factory=lambda: Sgd(**SUITED["digits"]))
     privacy: Privacy = field(default_factory=Privacy)

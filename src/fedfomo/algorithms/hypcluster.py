@@ -33,7 +33,7 @@ class HypCluster:
     """A given number of hypotheses; FedAvg among the clients that prefer the same one."""
 
     sends: ClassVar[str] = "num_hypotheses models down, 1 up with its number of examples and which of those was chosen"
-    compute: ClassVar[str] = "as FedAvg, and num_hypotheses passes over the training data"
+    compute: ClassVar[str] = "as FedAvg, and num_hypotheses passes over training and validation data"
 
     num_hypotheses: int = 5  # q
     """Number of models."""

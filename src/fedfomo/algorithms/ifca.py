@@ -77,7 +77,7 @@ class Ifca:
     """A given number of clusters; every client trains the model that fits its data best."""
 
     sends: ClassVar[str] = "num_clusters models down, 1 up with its number of examples and which of those was chosen"
-    compute: ClassVar[str] = "as FedAvg, and num_clusters passes over the training data"
+    compute: ClassVar[str] = "as FedAvg, and num_clusters passes over training and validation data"
 
     num_clusters: int = 5  # k
     """Number of models."""

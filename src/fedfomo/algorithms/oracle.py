@@ -38,7 +38,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Oracle:
-    """Train one model for each true group of clients, which no method could know; the bar above all."""
+    """Train one model for each true group of clients, which no method could know; a reference, no upper bound."""
 
     sends: ClassVar[str] = "1 model down (2 for a foreign target), 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"

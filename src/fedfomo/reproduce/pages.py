@@ -126,7 +126,7 @@ def _budgets(table: Table, scale: str, results: Results) -> list[str]:
 
 def _details(table: Table, scale: str, results: Results) -> str:
     lines = [
-        "| cell | after update | mixed clients | after training | worst client | seeds | minutes a run |",
+        "| cell | after update | mixed clients | after training | worst client | numbers of seeds | minutes a run |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for column in table.columns:
