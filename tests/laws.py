@@ -23,6 +23,7 @@ from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import RunResult, simulate
 from worlds import (
     ROUNDS,
+    DivergesOnce,
     InProcess,
     client_of,
     digest,
@@ -227,6 +228,15 @@ def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
         assert _refused(federation, problem, algorithm, not_a_number(upload)) == [2]
 
 
+def a_training_that_diverges_is_forgotten(algorithm: AnyAlgorithm) -> None:
+    """After a round whose steps lead to no number, everybody goes on from where it was."""
+    problem = points_problem()
+    result = simulate(replace(problem, trainer=DivergesOnce(batch_size=5, epochs=1)), algorithm, Plan(rounds=3))
+    for client, model in result.models.items():
+        assert bool(torch.isfinite(model).all()), f"client {client} never recovered"
+        assert not torch.equal(model, problem.initial), f"client {client} stayed where it began"
+
+
 def who_lacks_data_receives_and_does_not_contribute(algorithm: AnyAlgorithm) -> None:
     """Clients with 0 or 1 examples, or without validation data, end with a model and change nobody else's."""
     problem = points_problem(sizes={0: (0, 0), 1: (1, 0), 2: (12, 0), 3: (0, 4)})
@@ -300,6 +310,7 @@ LAWS: tuple[Law, ...] = (
     an_absent_client_is_tolerated,
     a_round_that_nobody_answers_leaves_the_models_alone,
     a_refused_upload_is_as_good_as_none,
+    a_training_that_diverges_is_forgotten,
     who_lacks_data_receives_and_does_not_contribute,
     networks_with_buffers_work,
     networks_with_dropout_work,

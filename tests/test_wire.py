@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfomo.wire import (
+    has_broken_model,
     Ids,
     Numbers,
     Parameters,
@@ -278,3 +279,9 @@ def test_everything_but_models_can_be_logged() -> None:
         "inner.share": 0.25,
         "inner.is_new": True,
     }
+
+
+def test_models_are_broken_by_what_is_no_number_and_other_numbers_may_be_undefined() -> None:
+    assert not has_broken_model({0: torch.zeros(2), 1: torch.tensor([math.nan], dtype=torch.float64)})
+    assert has_broken_model({0: torch.zeros(2), 1: torch.tensor([0.0, math.inf])})
+    assert not has_broken_model(None)

@@ -18,18 +18,26 @@ from torch import Tensor, nn
 from fedfomo import wire
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.examples import ClientData, Examples, contributes
-from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, play_round
+from fedfomo.federation import AnyAlgorithm, Federation, dispatch_all, play_round, train_or_forget
 from fedfomo.model import Model, Score
 from fedfomo.parameters import Layout, Slot
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
-from fedfomo.training import Sgd
+from fedfomo.training import Sgd, Task
 
 ROUNDS = 4
 """How many rounds methods believe to be planned."""
 
 HALFWAY = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=1)
 """One step x ← x − 0.25 · 2(x − target): half of the way to the training target."""
+
+
+class DivergesOnce(Sgd):
+    """Training that ends in what is no number in round 1, and as usual in every other."""
+
+    def train(self, model: Model, task: Task) -> Tensor:
+        trained = super().train(model, task)
+        return torch.full_like(trained, torch.nan) if task.round == 1 else trained
 
 
 class Scalar(nn.Module):
@@ -171,10 +179,11 @@ class InProcess:
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
         uploads: dict[ClientId, Any] = {}
         for n, download in downloads.items():
+            before = self.memory_of(n)
             client = self.personalise(round, n, download)
             if len(client.data.train) == 0:
                 continue
-            trained = self._algorithm.train(client, download, self.memories[n])
+            trained, _ = train_or_forget(self._algorithm, client, download, self.memories[n], lambda kept=before: kept)
             self.memories[n] = trained.memory
             if n not in self.unheard and contributes(client.data):
                 uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
@@ -183,10 +192,12 @@ class InProcess:
     def personalise(self, round: int, n: ClientId, download: Any) -> Client:
         problem = self._problem
         client = client_of(problem, n, round, algorithm=self._algorithm)
-        memory = self.memories[n] if n in self.memories else self._algorithm.start_client(problem.start(ROUNDS))
-        personal = self._algorithm.personalise(client, download, memory)
+        personal = self._algorithm.personalise(client, download, self.memory_of(n))
         self.memories[n], self.personalised[n] = personal.memory, personal.model
         return client
+
+    def memory_of(self, n: ClientId) -> Any:
+        return self.memories[n] if n in self.memories else self._algorithm.start_client(self._problem.start(ROUNDS))
 
 
 def federation_of(problem: Problem, algorithm: AnyAlgorithm) -> Federation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
 
@@ -212,6 +212,18 @@ def play_round(
     algorithm = federation.algorithm
     suspected = algorithm.suspects(state, downloads, uploads) if isinstance(algorithm, SuspectsUploads) else {}
     return PlayedRound(algorithm.collect(state, uploads), uploads, refused, traffic, suspected)
+
+
+def train_or_forget(
+    algorithm: AnyAlgorithm, client: Client, download: Any, memory: Any, before: Callable[[], Any]
+) -> tuple[Trained[Any, Any], bool]:
+    """Let a client train, and tell whether that diverged: it then has the memory from before its update again.
+
+    Otherwise one bad training would spoil, for good, every method whose clients go on from their own last model.
+    """
+    trained = algorithm.train(client, download, memory)
+    is_forgotten = wire.has_broken_model(trained.memory)
+    return (replace(trained, memory=before()) if is_forgotten else trained), is_forgotten
 
 
 def _upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:

@@ -103,6 +103,11 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
     return None
 
 
+def has_broken_model(message: Any) -> bool:
+    """Tell whether any model in a message, or part of one, is not finite; other numbers may well be undefined."""
+    return any(tensor.dtype == torch.float32 and not _is_finite(tensor) for tensor in pack(message).values())
+
+
 def weight_of(message: Any) -> tuple[int, int]:
     """Return what a message weighs on the wire: its float32 coordinates, and bytes in all."""
     coordinates = size = 0

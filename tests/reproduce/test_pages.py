@@ -90,11 +90,11 @@ def test_what_a_constant_answer_reaches_stands_below_and_its_clients_are_taken_o
     assert "| D = 5: Local Training | 76.25 ± 1.77 | 62.50 |" in shown
 
 
-def test_a_page_names_the_cells_in_which_models_were_refused(tmp_path: Path) -> None:
+def test_a_page_names_the_cells_in_which_trainings_diverged(tmp_path: Path) -> None:
     keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7])
-    assert "refused" not in page(TABLES["table2"], Results(tmp_path))
+    assert "forgotten" not in page(TABLES["table2"], Results(tmp_path))
     keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper"), [0.7], refusals={4: 2, 5: 1})
-    assert "diverged: D = 5: FedFomo (n = 5) (3).\n" in page(TABLES["table2"], Results(tmp_path))
+    assert "forgotten: D = 5: FedFomo (n = 5) (3).\n" in page(TABLES["table2"], Results(tmp_path))
 
 
 def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -> None:

@@ -21,7 +21,19 @@ def _part(client: int, trains: bool = True) -> Part:
 
 def _outcome(part: Part) -> Outcome:
     upload = {"model": "="} if part.trains else None
-    return Outcome(part.client, {}, {"": f"={part.client}"}, upload, None, None, 3, [], is_spent=False, losses=[0.5])
+    return Outcome(
+        part.client,
+        {},
+        {"": f"={part.client}"},
+        upload,
+        None,
+        None,
+        3,
+        [],
+        is_spent=False,
+        is_forgotten=False,
+        losses=[0.5],
+    )
 
 
 def _finish(orders: RoundOrders, workers: int, personalising: float) -> tuple[float, list[Part]]:

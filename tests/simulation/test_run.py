@@ -11,7 +11,7 @@ from fedfomo.model import Model
 from fedfomo.simulation.crew import WorkerError
 from fedfomo.simulation.run import Plan, simulate
 from fedfomo.training import Sgd, Task
-from worlds import points_problem
+from worlds import DivergesOnce, digest, points_problem
 
 
 class Brittle(Sgd):
@@ -30,6 +30,14 @@ def test_an_error_in_a_clients_own_code_names_the_client() -> None:
     assert raised.value.__notes__ == ["client 23 failed in round 0"]
     with pytest.raises(WorkerError, match=r"(?s)one of clients .*KeyError: 'theirs'\nclient 23 failed in round 0"):
         simulate(problem, make_algorithm("fedfomo"), Plan(rounds=1, workers=2))
+
+
+@pytest.mark.parametrize("method", ["local", "ditto", "fedrep"])
+def test_trainings_that_diverge_are_counted_and_forgotten_in_whatever_hands(method: str) -> None:
+    problem = replace(points_problem(7), trainer=DivergesOnce(batch_size=5, epochs=1))  # seven by two: some are split
+    here, there = (simulate(problem, make_algorithm(method), Plan(rounds=3, workers=workers)) for workers in (0, 2))
+    assert here.refusals == there.refusals == dict.fromkeys(range(7), 1)
+    assert digest(here.models) == digest(there.models)
 
 
 class StopError(Exception):

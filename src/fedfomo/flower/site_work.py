@@ -18,7 +18,7 @@ from fedfomo import wire
 from fedfomo.client import Client, Start
 from fedfomo.errors import InputError, require
 from fedfomo.examples import ClientData, contributes
-from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
+from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of, train_or_forget
 from fedfomo.flower.checks import ECHOED, below, part_of, read_message, require_header
 from fedfomo.flower.methods import make_method
 from fedfomo.flower.own_code import layout_digest, load_model, load_own_data
@@ -185,7 +185,11 @@ class _Task:
         after_update = self.model.score(personal.model, self.data.test)
         if not self.trains or len(self.data.train) == 0:
             return _Done(personal.model, after_update, personal.memory)
-        trained = self.algorithm.train(client, self.download, personal.memory)
+        trained, is_forgotten = train_or_forget(
+            self.algorithm, client, self.download, personal.memory, lambda: self.memory
+        )
+        if is_forgotten:
+            log.warning("training diverged in round %d: what came of it is forgotten", self.header["round"])
         after_training = self.model.score(trained.model, self.data.test)
         # Who cannot contribute keeps what it trained to itself.
         upload = wire.pack(trained.upload) if contributes(self.data) else None

@@ -147,7 +147,7 @@ def _details(table: Table, scale: str, results: Results) -> str:
 
 
 def _refusals(table: Table, scale: str, results: Results) -> list[str]:
-    """Say in which cells a training diverged; its client was then treated as if it had not answered."""
+    """Say in which cells a training diverged; its client was then treated as if it had not taken part."""
     found = {
         f"{column.heading}: {row.label}": sum(run.refusals for run in results.all_seeds(cell).values())
         for column in table.columns
@@ -155,7 +155,7 @@ def _refusals(table: Table, scale: str, results: Results) -> list[str]:
         for cell in [_cell(row, column, scale)]
     }
     named = [f"{name} ({number})" for name, number in found.items() if number]
-    return [f"Models that were refused, since training had diverged: {'; '.join(named)}."] if named else []
+    return [f"Trainings that diverged, and were forgotten: {'; '.join(named)}."] if named else []
 
 
 def _cell(row: Row, column: Column, scale: str) -> Cell:

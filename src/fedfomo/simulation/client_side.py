@@ -14,7 +14,7 @@ from fedfomo.augmentation import require_images
 from fedfomo.client import Client, ClientId, Effort, Start
 from fedfomo.errors import InputError
 from fedfomo.examples import ClientData
-from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of
+from fedfomo.federation import AnyAlgorithm, OwnNetwork, messages_of, train_or_forget
 from fedfomo.model import Model, Score
 from fedfomo.privacy.accounting import from_rows, to_rows
 from fedfomo.privacy.config import Privacy
@@ -50,6 +50,7 @@ class Part:
     attempts: int  # how often it has to pay for this order
     model: References | None  # what a client without budget is left with; None: it has none yet
     update: Update | None = None  # None: the client has to personalise; if not, its memory is from after that
+    before: References | None = None  # its memory from before that
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Outcome:
     gradients: int  # examples × passes that were differentiated
     bill: list[list[Any]]  # what the client paid in this order
     is_spent: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
+    is_forgotten: bool  # its training diverged: its memory is that from before
     losses: Sequence[float]  # of the models that the client judged, as its judge told them
 
 
@@ -189,30 +191,33 @@ class ClientSide:
         algorithm = self._algorithm
         download = wire.unpack(self._messages.download, self._files.load(part.download))
         if part.update is None:
-            personal = algorithm.personalise(client, download, self._memory(part))
+            before = part.memory
+            personal = algorithm.personalise(client, download, self._memory(part.memory))
             memory, after_update = personal.memory, self._score(part, personal.model)
             if not part.trains:
                 return _Played({"model": personal.model, "memory": memory}, after_update, None, client.effort)
         else:
-            memory, after_update = self._memory(part), part.update.score
-        trained = algorithm.train(client, download, memory)
+            before = part.before
+            memory, after_update = self._memory(part.memory), part.update.score
+        trained, is_forgotten = train_or_forget(algorithm, client, download, memory, lambda: self._memory(before))
         # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself, and a
         # client whose budget may end at any time.
         results = {"memory": trained.memory, "upload": trained.upload}
-        if self._guard is not None:
+        if self._guard is not None and not is_forgotten:
             results["model"] = trained.model
-        return _Played(results, after_update, self._score(part, trained.model), client.effort)
+        score = self._score(part, trained.model)
+        return _Played(results, after_update, score, client.effort, is_forgotten=is_forgotten)
 
     def _stand_still(self, part: Part) -> _Played:
         """Leave a client that cannot pay as it is."""
         model = self._initial if part.model is None else self._files.load(part.model)[""]
         score = self._score(part, model)
-        return _Played({"model": model, "memory": self._memory(part)}, score, None, Effort(), is_spent=True)
+        return _Played({"model": model, "memory": self._memory(part.memory)}, score, None, Effort(), is_spent=True)
 
-    def _memory(self, part: Part) -> Any:
-        if part.memory is None:
+    def _memory(self, kept: References | None) -> Any:
+        if kept is None:
             return self._algorithm.start_client(self._start)
-        return wire.unpack(self._messages.memory, self._files.load(part.memory))
+        return wire.unpack(self._messages.memory, self._files.load(kept))
 
     def _score(self, part: Part, model: Tensor) -> Score | None:
         if not part.is_scored:
@@ -241,6 +246,7 @@ class ClientSide:
                 losses=own.effort.losses,
                 bill=own.bill,
                 is_spent=own.is_spent,
+                is_forgotten=own.is_forgotten,
             )
             for part, own in zip(order.parts, played, strict=True)
         ]
@@ -256,6 +262,7 @@ class _Played:
     effort: Effort
     bill: list[list[Any]] = field(default_factory=list[list[Any]])
     is_spent: bool = False
+    is_forgotten: bool = False
 
 
 def stack_of(problem: Problem, model: Model) -> Stack | None:

@@ -21,6 +21,8 @@ from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.orders import Grouping, RoundOrders
 from fedfomo.simulation.tensors import References, TensorFiles
 
+DIVERGED = "its training diverged, and is forgotten"
+
 
 class SimulatedExchange:
     """Runs clients on this machine and keeps their memories for them."""
@@ -83,6 +85,10 @@ class SimulatedExchange:
     def spent(self) -> list[ClientId]:
         """Return the clients whose budget did not suffice for the last call."""
         return sorted(client for client, outcome in self._outcomes.items() if outcome.is_spent)
+
+    def forgotten(self) -> dict[ClientId, str]:
+        """Return whose training diverged in the last call, in words."""
+        return {client: DIVERGED for client, outcome in sorted(self._outcomes.items()) if outcome.is_forgotten}
 
     def gradients(self) -> int:
         """Return how many examples were differentiated in the last call, each as often as it was."""

@@ -80,4 +80,4 @@ class RoundOrders:
         if made is None:  # still in the making: whoever is free does all of it, to the same bits
             return part
         update = Update(made.score_after_update, made.gradients, made.losses)
-        return replace(part, memory=made.memory, update=update)
+        return replace(part, memory=made.memory, before=part.memory, update=update)

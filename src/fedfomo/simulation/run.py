@@ -66,7 +66,7 @@ class RunResult:
     traffic: Traffic
     affinity: SparseTable | None  # who values whom
     taken: SparseTable | None  # who has learnt from whom
-    refusals: Mapping[ClientId, int]  # how many uploads of each client were refused
+    refusals: Mapping[ClientId, int]  # how many uploads of each client were refused, or trainings forgotten
     gradients: int  # how many examples were differentiated, each as often as it was
     seconds: Seconds  # where the time of this process and its workers went
     spent: Mapping[ClientId, Spent] | None  # what privacy was left, where there was any
@@ -152,6 +152,8 @@ class _Run:
         self._exchange.scored = [client for client in cohort if is_scored or self._last_round.get(client) == round]
         earlier = replace(self._exchange.seconds)
         played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
+        refused = {**self._exchange.forgotten(), **played.refused}
+        played = replace(played, refused=dict(sorted(refused.items())))
         after_update, after_training = self._exchange.scores()
         seconds = self._exchange.seconds.since(earlier)
         log_bytes = self._log(round, cohort, played, after_update, after_training, seconds)
