@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfomo.wire import (
-    has_broken_model,
     Ids,
     Numbers,
     Parameters,
     Table,
     WireError,
     fault_of,
+    has_broken_model,
     numbers_in,
     pack,
     unpack,
