@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fedfomo
 from fedfomo.errors import InputError
+from fedfomo.sites import client_data
 
 
 class Residual(nn.Module):
@@ -173,6 +174,14 @@ def test_data_that_cannot_work_are_refused_with_the_sites_name(site: object, wor
 def test_names_that_cannot_name_a_file_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="cannot name a file"):
         fedfomo.federate(Residual, {name: (images(1, 4, 0), images(1, 4, 0))}, rounds=1, workers=0)
+
+
+@pytest.mark.parametrize(("size", "fraction", "parts"), [(10, 0.96, (9, 1)), (4, 0.01, (1, 3)), (1, 0.5, (1, 0))])
+def test_a_target_of_two_or_more_is_both_judged_by_and_tested_on(
+    size: int, fraction: float, parts: tuple[int, int]
+) -> None:
+    data = client_data("leeds", (images(1, 4, 0), images(1, size, 0)), fraction, seed=0)
+    assert (len(data.validation), len(data.test)) == parts
 
 
 def test_a_metric_must_speak_of_every_example() -> None:

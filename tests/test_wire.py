@@ -271,7 +271,7 @@ def test_sizes_are_counted_in_bytes_and_in_models() -> None:
 
 
 def test_everything_but_models_can_be_logged() -> None:
-    assert numbers_in(message()) == {
+    assert numbers_in(Message, message()) == {
         "weights": [0.5, 1.0],
         "clients": [0, 2],
         "affinity": [[1.0, 0.0], [0.0, 1.0]],
@@ -279,6 +279,10 @@ def test_everything_but_models_can_be_logged() -> None:
         "inner.share": 0.25,
         "inner.is_new": True,
     }
+
+
+def test_tensors_of_no_declared_kind_are_not_logged() -> None:
+    assert numbers_in(Lists, Lists({1: ids(3)}, (), torch.zeros(2, dtype=torch.uint8))) == {"by_client.1": [3]}
 
 
 def test_models_are_broken_by_what_is_no_number_and_other_numbers_may_be_undefined() -> None:

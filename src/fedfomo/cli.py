@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         _run_command(list(sys.argv[1:] if arguments is None else arguments))
     except InputError as error:
-        fail(str(error), 2)
+        fail("\n".join([str(error), *getattr(error, "__notes__", [])]), 2)
     except KeyboardInterrupt:
         fail("stopped", 130)
     except BrokenPipeError:  # whoever was reading, `head` for one, has read enough

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedfomo.errors import require
 from fedfomo.examples import ClientData
 from fedfomo.json_files import read_json, to_json
 from fedfomo.preparation import Prepared, network_name
-from fedfomo.threads import THREADS, instructions
+from fedfomo.threads import THREADS, instructions, processor
 from fedfomo.writing import write_atomically
 
 
@@ -33,12 +34,16 @@ def read_environment(folder: Path) -> dict[str, Any]:
     return read_json(path, "play the run again")
 
 
-def check_processor(folder: Path) -> None:
-    """Refuse to go on where sums are taken in another order: their last bits would be others."""
-    here = instructions()
-    begun = read_environment(folder).get("instructions", here)
-    problem = f"{folder} was begun on a processor that computes with {begun}, and here it would be {here}"
-    require(begun == here, f"{problem}: go on with it where it was begun, or start a new run")
+def check_surroundings(folder: Path, tell: Callable[[str], None]) -> None:
+    """Refuse to go on where sums are taken in another order: their last bits would be others; tell of other code."""
+    begun, here = read_environment(folder), instructions()
+    then = begun.get("instructions", here)
+    problem = f"{folder} was begun on a processor that computes with {then}, and here it would be {here}"
+    require(then == here, f"{problem}: go on with it where it was begun, or start a new run")
+    if begun.get("source", source_digest()) != source_digest():
+        tell(
+            f"{folder} was begun with other code of fedfomo: what comes of it may be neither that code's nor this one's"
+        )
 
 
 @cache
@@ -60,6 +65,7 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "versions": {name: version(name) for name in libraries},
         "source": source_digest(),
         "threads": THREADS,
+        "processor": processor(),
         "instructions": instructions(),
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},

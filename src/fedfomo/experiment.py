@@ -17,7 +17,7 @@ import torch
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
 from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
-from fedfomo.environment import check_processor, write_environment
+from fedfomo.environment import check_surroundings, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
@@ -97,7 +97,7 @@ def go_on(
             return read_record(folder)
         if not (folder / "environment.json").exists():
             write_environment(folder, prepared, config.setting)
-        check_processor(folder)
+        check_surroundings(folder, tell)
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
         network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():

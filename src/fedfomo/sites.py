@@ -199,7 +199,7 @@ def client_data(name: str, site: Site, validation_fraction: float, seed: int) ->
         return ClientData(*parts)
     train, target = parts
     order = torch.randperm(len(target), generator=stream(seed, "target division", name))
-    cut = min(max(1, round(validation_fraction * len(target))), len(target))
+    cut = min(max(1, round(validation_fraction * len(target))), max(1, len(target) - 1))  # of two or more, one for each
     return ClientData(train, target.take(order[:cut]), target.take(order[cut:]))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -19,6 +21,19 @@ def one_torch_thread() -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def processor() -> str:
+    """Return what kind of processor this is, as far as the system says."""
+    try:
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    facts = {name.strip(): value.strip() for name, _, value in reversed(lines)}
+    kind = [
+        f"{name.removeprefix('cpu ')} {facts[name]}" for name in ("cpu family", "model", "stepping") if name in facts
+    ]
+    return ", ".join([facts.get("model name", platform.machine()), *kind])
 
 
 def instructions() -> str:

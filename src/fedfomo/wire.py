@@ -118,9 +118,13 @@ def weight_of(message: Any) -> tuple[int, int]:
     return coordinates, size
 
 
-def numbers_in(message: Any) -> dict[str, Any]:
-    """Return everything in a message but its models, as plain numbers and lists."""
-    return {name: tensor.tolist() for name, tensor in pack(message).items() if tensor.dtype != torch.float32}
+def numbers_in(schema: Any, message: Any) -> dict[str, Any]:
+    """Return a message's numbers, lists and tables; no models, and no tensors without a kind, which may be data."""
+    return {
+        name: tensor.tolist()
+        for name, kind, tensor in _kinds("", _understand(schema), message)
+        if (tensor.dim() == 0 if kind is None else kind.dtype != torch.float32)
+    }
 
 
 def _flatten(name: str, value: Any, into: Flat) -> None:

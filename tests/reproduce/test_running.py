@@ -1,13 +1,19 @@
 """What is kept of a run: times over interruptions, and no more matrices than a repository should hold."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedfomo.reproduce.running import MOST_NUMBERS, Stopwatch, kept_affinities, round_to, spell
+from fedfomo.errors import InputError
+from fedfomo.reproduce.catalogue import LATENT_5, LOCAL
+from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.running import MOST_NUMBERS, Stopwatch, compute, kept_affinities, round_to, spell
 
 
 class Nobody:
@@ -71,6 +77,28 @@ def test_results_are_strict_json_with_a_line_for_each_part() -> None:
     spelt = spell({"a": [1.0, float("nan")], "b": {"c": "σ"}})
     assert json.loads(spelt) == {"a": [1.0, None], "b": {"c": "σ"}}
     assert len(spelt.splitlines()) == 4
+
+
+HOLD = "import sys, time; from pathlib import Path; from fedfomo.simulation.home import lock; "
+HOLD += "kept = lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+
+
+def test_a_cell_that_another_process_computes_is_left_to_it(tmp_path: Path) -> None:
+    cell = Cell(LATENT_5, LOCAL, "smoke")
+    folder = tmp_path / cell.name
+    folder.mkdir(parents=True)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        prepared: Any = None
+        with pytest.raises(InputError, match="in use by another process"):
+            compute(cell, cell.config(), prepared, tmp_path / "results", tmp_path, Nobody(), print)
+        assert (folder / "lock").exists()
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
 
 
 def test_significant_digits() -> None:

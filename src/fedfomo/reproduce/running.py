@@ -20,7 +20,7 @@ from fedfomo.experiment import RunRecord, Tell, go_on, start_run
 from fedfomo.model import Score
 from fedfomo.preparation import Prepared
 from fedfomo.reproduce.cells import Cell
-from fedfomo.simulation.home import to_json
+from fedfomo.simulation.home import lock, to_json
 from fedfomo.simulation.watching import Watcher
 from fedfomo.threads import instructions
 from fedfomo.writing import write_atomically
@@ -34,6 +34,8 @@ SURROUNDINGS = (
     "python",
     "versions",
     "source",
+    "processor",
+    "instructions",
     "data",
     "scale",
     "parameters",
@@ -93,6 +95,8 @@ def compute(
 ) -> None:
     """Compute a cell, or what an interruption left of it, and keep its result; the run's folder is then deleted."""
     folder = work / cell.name
+    if folder.exists():
+        lock(folder).close()  # whoever computes the cell at this moment, with other code perhaps, keeps it
     if not can_go_on(folder, config):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

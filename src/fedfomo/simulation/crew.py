@@ -162,7 +162,7 @@ def answer(side: ClientSide, order: Order) -> Any:
             return {"errno": error.errno, "path": str(error.filename)}
         return {"failure": traceback.format_exc()}
     except InputError as error:
-        return {"refusal": str(error)}
+        return {"refusal": "\n".join([str(error), *getattr(error, "__notes__", [])])}
     except Exception:  # handed whole to the coordinating process
         return {"failure": traceback.format_exc()}
 

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors.torch import save
 from torch import Tensor
@@ -20,6 +20,18 @@ from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.writing import delete_unfinished, write_atomically
 
 
+def lock(folder: Path) -> TextIO:
+    """Keep other processes out of a run's folder until the file that is returned is closed."""
+    # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
+    file = (folder / "lock").open("w")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InputError(f"{folder} is in use by another process: wait for it, or stop it first") from None
+    return file
+
+
 class RunHome:
     """The folder of one run."""
 
@@ -29,13 +41,7 @@ class RunHome:
         self._log = folder / "rounds.jsonl"
         self._logged = hashlib.sha256()
         self._times = folder / "seconds.jsonl"
-        # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
-        self._lock = (folder / "lock").open("w")
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise InputError(f"{folder} is in use by another process: wait for it, or stop it first") from None
+        self._lock = lock(folder)
         delete_unfinished(folder)
         self.tensors = TensorFiles(folder / "tensors", durable=True)
         self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, self._log, tell)

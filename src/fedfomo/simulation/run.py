@@ -256,6 +256,7 @@ class _Run:
         if self._guard is not None:
             epsilons = {client: asdict(self._spent(client)) for client in cohort}
             privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
+        schema = messages_of(self._algorithm).upload
         failures = asdict(self._exchange.failures) if self._plan.dropout or self._plan.lateness else {}
         line = {
             "round": round,
@@ -264,7 +265,7 @@ class _Run:
             "after_training": {client: asdict(score) for client, score in after_training.items()},
             "traffic": asdict(played.traffic),
             "refused": played.refused,
-            "uploads": {client: wire.numbers_in(upload) for client, upload in played.uploads.items()},
+            "uploads": {client: wire.numbers_in(schema, upload) for client, upload in played.uploads.items()},
             "judged": self._exchange.losses() if is_telling else {},
             **({"suspected": played.suspected} if played.suspected else {}),
             **privacy,

@@ -95,7 +95,7 @@ class TensorFiles:
             tensor = _read_out(place) if is_spelt_out else self._mapped(place)
         except UNREADABLE as error:
             where = self.folder if is_spelt_out else self.folder / _file(place)
-            raise damaged(where, "start the run again", error) from error
+            raise damaged(where, "resume the run: it goes on from the checkpoint before", error) from error
         self._held += tensor.nbytes
         if self._held > HELD_AT_ONCE:
             self._release()
