@@ -144,7 +144,7 @@ def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the
     (line,) = [line for line in refresh(block, Results(tmp_path), tmp_path).splitlines() if "D = 5" in line]
     assert line == (
         "| CIFAR-10, latent distributions, D = 5 | all, 1 | 86.0 (85.0) | 80.0 (76.5) | 30.0 (32.1)"
-        " | FedAvg + fine-tuning 87.0, of 3 (Local Training 76.5) | **−1.0** (+8.5)"
+        " | FedAvg + fine-tuning 87.0, of 3 (Local Training 76.5) | −1.0 (+8.5)"
         " | −1.0: FedAvg + fine-tuning 87.0 |"
     )
 

@@ -34,6 +34,15 @@ FOMO = (FOMO_5, FOMO_10)
 RIVALS = tuple(variant for variant in PAPERS if variant not in FOMO)
 
 
+EVEN = 1.0  # leads below this say nothing
+CHANCE = 3.0  # nor do these, of a single seed: means move by more than a point from one round to the next
+
+
+def is_open(lead: float, seeds: int) -> bool:
+    """Tell whether a lead may well be chance."""
+    return abs(lead) < (CHANCE if seeds == 1 else EVEN)
+
+
 @dataclass(frozen=True)
 class Side:
     """One side of a comparison: the best of some variants on a case."""

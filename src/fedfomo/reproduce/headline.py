@@ -9,7 +9,7 @@ from statistics import fmean
 
 from fedfomo.reproduce.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
 from fedfomo.reproduce.cells import SHOWN, Case, Cell
-from fedfomo.reproduce.claims import FOMO
+from fedfomo.reproduce.claims import FOMO, is_open
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Result, Results, signed
 
@@ -75,19 +75,21 @@ def _line(where: str, how: str, table: str, case: Case, runs: Runs, seeds: Set[i
     its_lead = papers[FOMO_5] - papers[its_best]
     mixed = _closest(runs, seeds, lambda run: run.mean_of_mixed)
     among = "none of them is" if math.isnan(mixed.lead) else f"{signed(mixed.lead)}: {mixed.among(len(seeds))}"
-    lead = f"**{signed(best.lead)}** ({signed(its_lead)})"
+    ours_is = signed(best.lead) if is_open(best.lead, best.seeds) else f"**{signed(best.lead)}**"
+    lead = f"{ours_is} ({signed(its_lead)})"
     return f"| {' | '.join((where, how, *beside, rival, lead, among))} |"
 
 
 def _closest(runs: Runs, seeds: Set[int], figure: Callable[[Result], float]) -> Closest:
-    """Find the best of the others, each compared on the seeds that it shares with FedFomo."""
+    """Find the best of the others, each compared on the seeds that it shares with FedFomo; without figures, NaN."""
     found: list[Closest] = []
     for rival in OTHERS:
-        shared = runs[rival].keys() & seeds
-        if shared:
-            theirs, fomos = (fmean(figure(runs[variant][seed]) for seed in shared) for variant in (rival, FOMO_5))
-            found.append(Closest(rival, theirs, fomos - theirs, len(shared)))
-    return min(found, key=lambda one: one.lead)
+        pairs = [(figure(runs[rival][seed]), figure(runs[FOMO_5][seed])) for seed in runs[rival].keys() & seeds]
+        known = [pair for pair in pairs if not math.isnan(sum(pair))]
+        if known:
+            theirs, fomos = (fmean(values) for values in zip(*known, strict=True))
+            found.append(Closest(rival, theirs, fomos - theirs, len(known)))
+    return min(found, key=lambda one: one.lead, default=Closest(LOCAL, math.nan, math.nan, 0))
 
 
 def _papers(table: str, case: Case, runs: Runs) -> dict[Variant, float]:

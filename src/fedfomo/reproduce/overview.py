@@ -10,14 +10,12 @@ from pathlib import Path
 from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
 from fedfomo.reproduce.cells import SHOWN, Cell, Target
-from fedfomo.reproduce.claims import CLAIMS, Claim, Finding, findings
+from fedfomo.reproduce.claims import CLAIMS, EVEN, Claim, Finding, findings, is_open
 from fedfomo.reproduce.headline import headline
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results, signed
 
 FAR = 5.0  # points of accuracy
-EVEN = 1.0  # leads below this say nothing
-CHANCE = 3.0  # nor do these, of a single seed: means move by more than a point from one round to the next
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
     f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far", "figures")
@@ -118,7 +116,7 @@ def _verdict(claim: Claim, scale: str, results: Results) -> str:
 def _word(finding: Finding) -> str:
     if abs(finding.lead) < EVEN:
         return "even"
-    if finding.seeds == 1 and abs(finding.lead) < CHANCE:
+    if is_open(finding.lead, finding.seeds):
         return "open"
     return "yes" if finding.lead > 0 else "no"
 
