@@ -14,7 +14,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from fedfomo.client import ClientId
-from fedfomo.config import RunConfig, write_toml
+from fedfomo.config import WHEREABOUTS, RunConfig, write_toml
 from fedfomo.environment import source_digest
 from fedfomo.experiment import RunRecord, Tell, go_on, start_run
 from fedfomo.model import Score
@@ -45,7 +45,6 @@ SURROUNDINGS = (
     "targets",
 )
 """What a result keeps of what its run said of itself."""
-WHEREABOUTS = ("workers", "data", "executor", "track")  # lines of a configuration that do not decide a result
 
 
 class Stopwatch:
