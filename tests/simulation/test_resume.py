@@ -232,7 +232,7 @@ def test_half_a_line_of_times_is_dropped(interrupted: Path) -> None:
 
 def test_attempts_are_counted_each_for_its_round(tmp_path: Path) -> None:
     home = RunHome(tmp_path, "a", print)
-    assert [home.attempts(n) for n in (3, 13, 3, 1, 3)] == [1, 1, 2, 1, 3]
+    assert [home.count_attempt(n) for n in (3, 13, 3, 1, 3)] == [1, 1, 2, 1, 3]
     home.close()
 
 

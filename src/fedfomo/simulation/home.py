@@ -73,7 +73,7 @@ class RunHome:
         if self._times.exists():  # a full disk may have left half a line
             _cut(self._times, self._times.read_bytes().rfind(b"\n") + 1)
 
-    def attempts(self, round: int) -> int:
+    def count_attempt(self, round: int) -> int:
         """Write down, for good, that a round is about to be played, and return how often it was."""
         path = self.folder / "attempts"
         attempts = [*(path.read_text().split() if path.exists() else []), str(round)]

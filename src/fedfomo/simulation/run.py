@@ -211,7 +211,7 @@ class _Run:
         self._exchange.models = checkpoint.models
         self._exchange.bills = checkpoint.bills
         if self._guard and self._guard.privacy.mode == "deployment" and self._home:
-            self._exchange.attempts = self._home.attempts(checkpoint.rounds_done)
+            self._exchange.attempts = self._home.count_attempt(checkpoint.rounds_done)
 
     def _spent(self, client: ClientId) -> Spent:
         assert self._guard is not None  # noqa: S101 - narrows the type
