@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.errors import InputError, disk_sentence, is_disk_fault, naming, reading, require, unknown
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault, naming, reading, require, sentence_of, unknown
+
+
+def test_what_was_added_on_the_way_is_said_in_the_same_line() -> None:
+    error = InputError("no good")
+    assert sentence_of(error) == "no good"
+    error.add_note("client 7 failed in round 0")
+    assert sentence_of(error) == "no good (client 7 failed in round 0)"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

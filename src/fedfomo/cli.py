@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from fedfomo.commands.terminal import fail
-from fedfomo.errors import InputError, disk_sentence, is_disk_fault, unknown
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault, sentence_of, unknown
 
 USAGE = """\
 usage: fedfomo COMMAND [--help]
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         _run_command(list(sys.argv[1:] if arguments is None else arguments))
     except InputError as error:
-        fail("\n".join([str(error), *getattr(error, "__notes__", [])]), 2)
+        fail(sentence_of(error), 2)
     except KeyboardInterrupt:
         fail("stopped", 130)
     except BrokenPipeError:  # whoever was reading, `head` for one, has read enough

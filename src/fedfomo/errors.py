@@ -55,6 +55,12 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, Runtime
 """What a file that holds something else than it should makes its reader raise."""
 
 
+def sentence_of(error: InputError) -> str:
+    """Say in one line what is wrong, and in brackets what was added on the way, such as whose data it was."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return f"{error} ({'; '.join(notes)})" if notes else str(error)
+
+
 def damaged(path: Path, remedy: str, error: Exception) -> InputError:
     """Return one line for what a reader raised."""
     return InputError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}")

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fedfomo.errors import InputError, is_disk_fault
+from fedfomo.errors import InputError, is_disk_fault, sentence_of
 from fedfomo.model import Score
 from fedfomo.simulation.client_side import ClientSide, Order, Outcome, Part, Report, Update
 from fedfomo.simulation.hands import Seconds
@@ -162,7 +162,7 @@ def answer(side: ClientSide, order: Order) -> Any:
             return {"errno": error.errno, "path": str(error.filename)}
         return {"failure": traceback.format_exc()}
     except InputError as error:
-        return {"refusal": "\n".join([str(error), *getattr(error, "__notes__", [])])}
+        return {"refusal": sentence_of(error)}
     except Exception:  # handed whole to the coordinating process
         return {"failure": traceback.format_exc()}
 
