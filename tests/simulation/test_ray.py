@@ -179,6 +179,13 @@ class _Watcher:
             raise KeyboardInterrupt
 
 
+def test_an_order_brings_the_memory_that_a_diverged_client_goes_back_to(tmp_path: Path) -> None:
+    files = TensorFiles(tmp_path, durable=False)
+    kept = {name: files.save(f"{name}.safetensors", {"": torch.ones(2000)}) for name in ("memory", "before")}
+    part = Part(0, {}, kept["memory"], True, True, [], 1, None, before=kept["before"])
+    assert set(named_in(Order(1, [part], "out"), files)) == {"memory.safetensors", "before.safetensors"}
+
+
 def test_a_run_can_go_on_in_other_hands(cluster: None, tmp_path: Path) -> None:
     home = RunHome(tmp_path, "a", pytest.fail)  # it would be told of files that are not what they were
     problem, algorithm = points_problem(), make_algorithm("fedfomo")

@@ -52,6 +52,12 @@ class Part:
     update: Update | None = None  # None: the client has to personalise; if not, its memory is from after that
     before: References | None = None  # its memory from before that
 
+    def places(self) -> list[str]:
+        """Return where everything lies that this part may read."""
+        return [
+            place for named in (self.download, self.memory, self.model, self.before) for place in (named or {}).values()
+        ]
+
 
 @dataclass(frozen=True)
 class Order:

@@ -113,8 +113,7 @@ def named_in(order: Order, files: TensorFiles) -> dict[str, bytes]:
     """Return the files that an order names, each with no more than the tensors that it names."""
     sent: dict[str, Flat] = {}
     for part in order.parts:
-        places = [*part.download.values(), *(part.memory or {}).values(), *(part.model or {}).values()]
-        tensors = files.load({place: place for place in places if not place.startswith("=")})
+        tensors = files.load({place: place for place in part.places() if not place.startswith("=")})
         for place, tensor in tensors.items():
             file, name = place.split("#", 1)
             sent.setdefault(file, {})[name] = tensor
