@@ -37,7 +37,7 @@ class Closest:
     lead: float
     seeds: int
 
-    def among(self, seeds: int) -> str:
+    def described(self, seeds: int) -> str:
         """Name it with its mean, and with its seeds if they are fewer than all."""
         fewer = f" on {self.seeds} of the seeds" if self.seeds < seeds else ""
         return f"{self.rival.label} {self.mean:.1f}{fewer}"
@@ -71,10 +71,10 @@ def _line(where: str, how: str, table: str, case: Case, runs: Runs, seeds: Set[i
     best = _closest(runs, seeds, Result.mean)
     its_best = max((variant for variant in OTHERS if variant in papers), key=papers.__getitem__)
     of = sum(bool(runs[variant].keys() & seeds) for variant in OTHERS)
-    rival = f"{best.among(len(seeds))}, of {of} ({its_best.label} {papers[its_best]:.1f})"
+    rival = f"{best.described(len(seeds))}, of {of} ({its_best.label} {papers[its_best]:.1f})"
     its_lead = papers[FOMO_5] - papers[its_best]
     mixed = _closest(runs, seeds, lambda run: run.mean_of_mixed)
-    among = "none of them is" if math.isnan(mixed.lead) else f"{signed(mixed.lead)}: {mixed.among(len(seeds))}"
+    among = "none of them is" if math.isnan(mixed.lead) else f"{signed(mixed.lead)}: {mixed.described(len(seeds))}"
     ours_is = signed(best.lead) if is_open(best.lead, best.seeds) else f"**{signed(best.lead)}**"
     lead = f"{ours_is} ({signed(its_lead)})"
     return f"| {' | '.join((where, how, *beside, rival, lead, among))} |"
