@@ -51,20 +51,21 @@ def stages() -> list[Stage]:
     first = (
         *_cells(LATENT_5, (*core, FINE_TUNED), "paper"),
         *_cells(OOD_5, (*core, ORACLE), "paper"),
-        *_cells(LATENT_5, (LOCAL_BEST, ORACLE, CFL, LG_FEDAVG, FEDPROX, PFEDME, DITTO, AS_CODED), "paper"),
+        *_cells(LATENT_5, (ORACLE, CFL, LG_FEDAVG, FEDPROX, PFEDME, DITTO), "paper"),
     )
     second = tuple(cell for case in CROWDS for cell in _cells(case, core, "paper"))
     # Five distributions first: that is where the ablations are.
-    cifar10 = [Case("cifar10", "latent", number) for number in (5, *(n for n in NUMBERS if n != 5))]
+    cifar10 = [Case("cifar10", "latent", number) for number in NUMBERS]
     third = (
-        *(cell for case in (*cifar10, OOD_5) for cell in _cells(case, (*PAPERS, LOCAL_BEST), "lite")),
-        *_cells(OOD_5, CONTROLS, "lite"),
+        *_cells(LATENT_5, (*PAPERS, LOCAL_BEST), "lite"),
         *TABLES["authors"].target.cells("lite"),
-        *TABLES["augmentation"].target.cells("lite"),
+        *_cells(OOD_5, (*PAPERS, LOCAL_BEST), "lite"),
+        *(cell for case in cifar10 for cell in _cells(case, PAPERS, "lite")),
     )
     figures = [cell for figure in FIGURES.values() for cell in figure.cells("lite")]
     crowded = [cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == CROWD]
-    fourth, fifth = (tuple(cell for cell in cells if cell.variant.method in REPEATED) for cells in (figures, crowded))
+    fourth, curves = (tuple(cell for cell in cells if cell.variant.method in REPEATED) for cells in (figures, crowded))
+    fifth = (*_cells(LATENT_5, (LOCAL_BEST, AS_CODED), "paper"), *curves)
     sixth = (
         *TABLES["table1"].target.cells("lite"),
         *TABLES["table5"].target.cells("lite"),
@@ -73,6 +74,8 @@ def stages() -> list[Stage]:
     )
     seventh = (
         *(cell for case in (LATENT_5, OOD_5) for cell in _cells(case, BEYOND, "lite")),
+        *_cells(OOD_5, CONTROLS, "lite"),
+        *TABLES["augmentation"].target.cells("lite"),
         *figures,
         *(cell for table in TABLES.values() for cell in table.whole.cells("lite")),
     )
@@ -87,7 +90,7 @@ def stages() -> list[Stage]:
         ("full protocol: pathological split, 100 clients", second),
         ("a fifth of the data: tables 2 and 3 on CIFAR-10, the authors' options", third),
         ("a fifth of the data: figures, with FedFomo, Local and FedAvg", fourth),
-        ("full protocol: figures with 100 clients, with FedFomo, Local and FedAvg", fifth),
+        ("full protocol: FedFomo alone and as coded; figures with 100 clients, FedFomo, Local, FedAvg", fifth),
         ("a fifth of the data: tables 1, 3 on CIFAR-100, 4, 5, 6", sixth),
         ("a fifth of the data: the rest of the figures, and rows beyond the paper's", seventh),
         ("more seeds for FedFomo, Local and FedAvg", _repeated(so_far)),
