@@ -21,10 +21,10 @@ from fedfomo.training import Sgd
 
 CLIENTS, TRAIN, VALIDATION, TEST = 15, 800, 200, 200
 EPOCHS, BATCH, DOWNLOADS = 5, 50, 5
-# Multiply-adds of one image: two floating-point operations each.
-FORWARD = 2 * (30 * 30 * 32 * 27 + 13 * 13 * 64 * 288 + 4 * 4 * 64 * 576 + 1024 * 64 + 64 * 10)
+# Multiply-adds of one image: two floating-point operations each. What the network leaves out is not counted.
+FORWARD = 2 * (28 * 28 * 32 * 27 + 12 * 12 * 64 * 288 + 4 * 4 * 64 * 576 + 1024 * 64 + 64 * 10)
 # Going back costs the weights' gradient and the inputs', of which the first layer needs none.
-TRAINING = 3 * FORWARD - 2 * 30 * 30 * 32 * 27
+TRAINING = 3 * FORWARD - 2 * 28 * 28 * 32 * 27
 
 
 def clients() -> list[ClientData]:

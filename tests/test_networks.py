@@ -57,3 +57,11 @@ def test_too_small_an_image_is_refused_with_what_fits() -> None:
     NETWORKS["small_cnn"]((1, 18, 18), 10)(torch.rand(1, 1, 18, 18))
     with pytest.raises(InputError, match="at least 4×4, but these are 3×9: choose 'mlp' or 'vgg11'"):
         NETWORKS["mcmahan_cnn"]((1, 3, 9), 10)
+
+
+@pytest.mark.parametrize("sides", [(32, 32), (28, 28), (26, 19), (20, 21), (64, 23)])
+def test_the_small_cnn_leaves_out_only_what_pooling_would_drop(sides: tuple[int, int]) -> None:
+    network = networks.small_cnn((3, *sides), 10)
+    images = torch.rand(2, 3, *sides)
+    whole = torch.nn.Sequential(*list(network.children())[1:])
+    torch.testing.assert_close(network(images), whole(images))
