@@ -6,15 +6,14 @@ does α, once a round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
@@ -41,7 +40,7 @@ def next_share(share: float, own: Tensor, shared: Tensor, gradient: Tensor, rate
 
 
 @dataclass(frozen=True)
-class Apfl:
+class Apfl(AveragingServer):
     """Blend the client's own model with the global one, in a share that each client learns."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -54,18 +53,6 @@ class Apfl:
 
     def __post_init__(self) -> None:
         require(0 <= self.share <= 1, f"share must be between 0 and 1, not {self.share}")
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Own the common initial model."""

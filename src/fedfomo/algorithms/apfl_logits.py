@@ -6,7 +6,6 @@ Where the paper blends parameters, here both networks answer and their logits ar
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.algorithms.apfl import Memory
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.parameters import Layout
@@ -49,7 +48,7 @@ def blended(layout: Layout, own: Tensor, shared: Tensor, share: float) -> Tensor
 
 
 @dataclass(frozen=True)
-class ApflLogits:
+class ApflLogits(AveragingServer):
     """Blend the outputs of the client's own model and the global one, in a share that each client learns."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -66,18 +65,6 @@ class ApflLogits:
     def network(self, module: nn.Module) -> Blend:
         """Let two copies of the network answer together."""
         return Blend(module)
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Own the common initial model."""

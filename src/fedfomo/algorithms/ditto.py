@@ -7,14 +7,11 @@ client's loss + λ/2 ‖v − w‖², where w is the global model of the round. 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.training import Pull
@@ -29,7 +26,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Ditto:
+class Ditto(AveragingServer):
     """Train a model of one's own near the global one, which is trained as by FedAvg."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -40,18 +37,6 @@ class Ditto:
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Have no model yet."""

@@ -7,15 +7,14 @@ It learns W ∈ [0, 1] by descent of its training loss in the last layers; of th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Coordinates, Parameters
@@ -44,7 +43,7 @@ def next_weights(weights: Tensor, gradient: Tensor, gap: Tensor, rate: float) ->
 
 
 @dataclass(frozen=True)
-class FedAla:
+class FedAla(AveragingServer):
     """Blend the global model into the own one, with weights learnt coordinate by coordinate, then train."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -64,18 +63,6 @@ class FedAla:
         require(math.isfinite(self.rate) and self.rate >= 0, f"rate must be a number of at least 0, not {self.rate}")
         require(0 < self.share <= 1, f"share must be above 0 and at most 1, not {self.share}")
         require(self.first_epochs >= 1, f"first_epochs must be at least 1, not {self.first_epochs}")
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Start from the common initial model, ready to take the global one whole."""

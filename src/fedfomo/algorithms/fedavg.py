@@ -59,12 +59,8 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
     return weighted_average([upload.model for upload in ordered], [upload.num_examples for upload in ordered])
 
 
-@dataclass(frozen=True)
-class FedAvg:
-    """Train one global model; every client uses it."""
-
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
-    compute: ClassVar[str] = "1: E epochs over the training data"
+class AveragingServer:
+    """The server's half of FedAvg, and of every method that differs from it on clients alone."""
 
     def start_server(self, start: Start) -> State:
         """Start from the common initial model."""
@@ -77,6 +73,14 @@ class FedAvg:
     def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average the uploads; if none arrived, stay."""
         return State(average_uploads(uploads, otherwise=state.model))
+
+
+@dataclass(frozen=True)
+class FedAvg(AveragingServer):
+    """Train one global model; every client uses it."""
+
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
+    compute: ClassVar[str] = "1: E epochs over the training data"
 
     def start_client(self, start: Start) -> None:
         """Remember nothing."""

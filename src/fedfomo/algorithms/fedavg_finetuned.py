@@ -6,14 +6,11 @@ result only if its validation data agree that it is better.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
 
@@ -26,7 +23,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class FedAvgFineTuned:
+class FedAvgFineTuned(AveragingServer):
     """Train one global model; every client uses a copy tuned on its own data, if validation agrees."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -34,18 +31,6 @@ class FedAvgFineTuned:
 
     gated: bool = True
     """Keep the fine-tuned model only where validation loss falls; otherwise always."""
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Remember the initial model until there is a tuned one."""

@@ -6,35 +6,20 @@ client uses the global model, it trains it on these data. Nothing is left to jud
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.federation import Personalised, Trained
 
 
 @dataclass(frozen=True)
-class FedAvgTunedOnValidation:
+class FedAvgTunedOnValidation(AveragingServer):
     """Train one global model; every client uses a copy tuned on its validation data."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "FedAvg with the validation data on top"
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> None:
         """Remember nothing."""

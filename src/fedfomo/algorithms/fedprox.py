@@ -7,14 +7,13 @@ slow for all epochs return what they have, and it counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.training import Pull
@@ -27,7 +26,7 @@ def draw_epochs(epochs: int, share_of_stragglers: float, rng: torch.Generator) -
 
 
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(AveragingServer):
     """Train one global model near which clients stay while they train; every client uses it."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -41,18 +40,6 @@ class FedProx:
     def __post_init__(self) -> None:
         require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
         require(0 <= self.stragglers <= 1, f"stragglers must be between 0 and 1, not {self.stragglers}")
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> None:
         """Remember nothing."""

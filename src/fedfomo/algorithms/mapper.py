@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
@@ -64,7 +64,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Mapper:
+class Mapper(AveragingServer):
     """Predict with a mixture of an own and a common model; validation sets their shares."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -97,18 +97,6 @@ class Mapper:
     def network(self, module: nn.Module) -> nn.Module:
         """Put two copies side by side, unless it is parameters that are mixed."""
         return module if self.mix == "parameters" else Mixture(module, self.mix == "probabilities")
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the common model."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the common models."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Use the common model alone, until there is an own one."""

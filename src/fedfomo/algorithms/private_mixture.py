@@ -8,7 +8,6 @@ what leaves the client (and needs noise) from what stays.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.client import Client, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
 from fedfomo.parameters import Layout
@@ -89,7 +88,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class PrivateMixture:
+class PrivateMixture(AveragingServer):
     """Mix the answers of a shared and a private model by a gate that each client learns."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -108,18 +107,6 @@ class PrivateMixture:
     def network(self, module: nn.Module) -> Mixture:
         """Let two copies of the network answer, with a gate between them."""
         return Mixture(module, self.blends)
-
-    def start_server(self, start: Start) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the shared expert."""
-        return Download(state.model)
-
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads; if none arrived, stay."""
-        return State(average_uploads(uploads, otherwise=state.model))
 
     def start_client(self, start: Start) -> Memory:
         """Start with the common initial model for a private expert, and a gate that is half open."""
