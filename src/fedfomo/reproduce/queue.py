@@ -21,7 +21,6 @@ from fedfomo.reproduce.catalogue import (
     LG_FEDAVG,
     LOCAL,
     LOCAL_BEST,
-    NUMBERS,
     ORACLE,
     PAPERS,
     PFEDME,
@@ -55,12 +54,11 @@ def stages() -> list[Stage]:
     )
     second = tuple(cell for case in CROWDS for cell in _cells(case, core, "paper"))
     # Five distributions first: that is where the ablations are.
-    cifar10 = [Case("cifar10", "latent", number) for number in NUMBERS]
     third = (
         *_cells(LATENT_5, (*PAPERS, LOCAL_BEST), "lite"),
         *TABLES["authors"].target.cells("lite"),
         *_cells(OOD_5, (*PAPERS, LOCAL_BEST), "lite"),
-        *(cell for case in cifar10 for cell in _cells(case, PAPERS, "lite")),
+        *TABLES["table2"].target.cells("lite"),
     )
     figures = [cell for figure in FIGURES.values() for cell in figure.cells("lite")]
     crowded = [cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == CROWD]
