@@ -13,11 +13,12 @@ from typing import Any
 from fedfomo import wire
 from fedfomo.algorithms import make_algorithm
 from fedfomo.client import Client
-from fedfomo.config import RunConfig, build
+from fedfomo.config import RunConfig
 from fedfomo.federation import Federation, dispatch_all, messages_of, play_round
 from fedfomo.flower.parcels import Parcel
 from fedfomo.preparation import prepare
 from fedfomo.simulation.client_side import Problem
+from fedfomo.spelling import build
 from fedfomo.threads import one_torch_thread
 
 ROUNDS = 10

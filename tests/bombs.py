@@ -75,6 +75,19 @@ def _parcel(header: bytes, tensors: bytes, length: int | None = None) -> bytes:
     return (len(header) if length is None else length).to_bytes(4, "little") + header + tensors
 
 
+def odd_tensors() -> Iterator[tuple[str, bytes]]:
+    """Yield tensors that the format allows and torch does not know, or cannot count."""
+    for name, kind, shape, body in (
+        ("numbers of 4 bits", "F4", [8], b"1234"),
+        ("numbers of 6 bits", "F6_E2M3", [4], b"123"),
+        ("exponents alone", "F8_E8M0", [4], b"1234"),
+        ("a dimension of 2^63", "F32", [0, 2**63], b""),
+        ("2^124 times nothing", "F32", [0, 2**62, 2**62], b""),
+    ):
+        header = json.dumps({"upload/model": {"dtype": kind, "shape": shape, "data_offsets": [0, len(body)]}}).encode()
+        yield name, _safetensors(header + b" " * (-len(header) % 8), body)
+
+
 def bombs() -> Iterator[tuple[str, str, bytes]]:
     """Yield a name, the loader that meets it, and the bytes."""
     deep = b"[" * 1_000_000
@@ -96,6 +109,7 @@ def bombs() -> Iterator[tuple[str, str, bytes]]:
         yield "100,000 tensors", loader, _parcel(b"{}", many)
         yield "100,000 models of length 0", loader, _parcel(b"{}", numbered)
         yield "a tensor of 4 terabytes", loader, _parcel(b"{}", _safetensors(claims))
+        yield from ((name, loader, _parcel(b"{}", odd)) for name, odd in odd_tensors())
     zeros = _zeros_npz()
     for loader in ("npz", "site's npz", "groups"):
         yield "an array of 3.6 TiB", loader, _zipped(_huge_npy("(500000000000,)"))

@@ -23,7 +23,7 @@ from torch import nn
 from fedfomo import wire
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, Upload
 from fedfomo.archives import read_tensors
-from fedfomo.config import CompareConfig, RunConfig, read_toml, write_toml
+from fedfomo.config import CompareConfig, RunConfig
 from fedfomo.data import assignments, cache, embedding
 from fedfomo.data.formats import decode_cifar, decode_idx, decode_images, decode_npz
 from fedfomo.data.sets import DataSet, load_digits
@@ -31,9 +31,9 @@ from fedfomo.errors import InputError
 from fedfomo.experiment import RunRecord, read_record
 from fedfomo.federation import Traffic
 from fedfomo.flower.checks import below, part_of, read_message, read_score
-from fedfomo.flower.delivery_log import DeliveryLog, fault_in
+from fedfomo.flower.delivery_log import DeliveryLog, fault_in, witness_of
 from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import Sealer, SealError
+from fedfomo.flower.sealing import Purpose, Sealer, SealError
 from fedfomo.flower.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder
 from fedfomo.flower.site_memory import SiteMemory
 from fedfomo.json_files import read_lines, to_json
@@ -42,6 +42,7 @@ from fedfomo.reproduce.results import Results
 from fedfomo.simulation.checkpoint import Checkpoint, Checkpoints
 from fedfomo.simulation.tensors import TensorFiles
 from fedfomo.site_folders import read_sites
+from fedfomo.spelling import read_toml, write_toml
 from worlds import ids, numbers
 
 REFUSALS = (InputError, wire.WireError, SealError)
@@ -78,7 +79,7 @@ def _read_parcel(folder: Path, content: bytes) -> None:
 
 
 def _read_sealed(folder: Path, content: bytes) -> None:
-    _read_parcel(folder, SERVER.open(SITE.public_key, content))
+    _read_parcel(folder, SERVER.open(SITE.public_key, content, Purpose.ANSWER))
 
 
 def _read_memory(folder: Path, content: bytes) -> None:
@@ -262,6 +263,7 @@ def _site_part(suffix: str) -> Read:
 def _read_log(folder: Path, content: bytes) -> None:
     path = folder / "deliveries.jsonl"
     path.write_bytes(content)
+    witness_of(path).unlink(missing_ok=True)  # of the log before
     fault_in(path)
     DeliveryLog(path)
 
@@ -283,7 +285,7 @@ MESSAGES: Mapping[str, Loader] = {
     "parcel": Loader(_parcel(), _read_parcel),
     "parcel of 16 bits": Loader(_parcel(16), _read_parcel),
     "parcel of 8 bits": Loader(_parcel(8), _read_parcel),
-    "sealed parcel": Loader(SITE.seal(SERVER.public_key, _parcel()), _read_sealed),
+    "sealed parcel": Loader(SITE.seal(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
     "site's memory": Loader(
         Parcel({"order": "x"}, wire.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
     ),

@@ -46,7 +46,10 @@ TRAINING = Sgd(batch_size=5, epochs=1)
 
 Answer = Callable[[bytes], Any]
 Change = Callable[[str, int, bytes, Answer], Any]
-"""From site, number of the message and its bytes to the answer's bytes, an Error, or None for no answer."""
+"""From site, number of the message and its bytes to the answer's bytes, an Error, or None for no answer.
+
+An exception in place of an answer is what Flower raises when it cannot put the message together again.
+"""
 
 
 def honest(site: str, number: int, order: bytes, answer: Answer) -> Any:
@@ -84,7 +87,7 @@ class Loopback(Grid):
         )
         self._folder = folder
         self._change = change
-        self._replies: dict[str, Message] = {}
+        self._replies: dict[str, Message | Exception] = {}
         self._number = 0
         self._workers: dict[str, Worker] = {}
 
@@ -102,7 +105,11 @@ class Loopback(Grid):
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+        found = [self._replies.pop(name) for name in message_ids if name in self._replies]
+        for reply in found:
+            if isinstance(reply, Exception):
+                raise reply
+        return [reply for reply in found if isinstance(reply, Message)]
 
     def _deliver(self, message: Message) -> str:
         self._number += 1
@@ -115,8 +122,11 @@ class Loopback(Grid):
         answer = self._change(site, self._number, order, self.worker(site).carry_out)
         if isinstance(answer, Error):
             # As the SuperLink does for a dead node: it comes from nobody.
-            self._replies[name] = Message(answer, reply_to=message)
-            self._replies[name].metadata.__dict__["_src_node_id"] = 1
+            reply = Message(answer, reply_to=message)
+            reply.metadata.__dict__["_src_node_id"] = 1
+            self._replies[name] = reply
+        elif isinstance(answer, Exception):
+            self._replies[name] = answer
         elif answer is not None:
             self._replies[name] = Message(record_of(answer), reply_to=message)
         return name

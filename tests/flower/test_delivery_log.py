@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from fedfomo.errors import InputError
-from fedfomo.flower.delivery_log import DeliveryLog, Owners, fault_in
+from fedfomo.flower.delivery_log import DeliveryLog, Owners, fault_in, witness_of
 
 
 def _log(path: Path, lines: int = 30) -> list[str]:
@@ -56,7 +57,7 @@ def test_the_last_line_cannot_be_changed_either(tmp_path: Path) -> None:
     path = tmp_path / "deliveries.jsonl"
     lines = _log(path)
     path.write_text("\n".join([*lines[:-1], lines[-1].replace("site-2", "site-1")]) + "\n")
-    assert fault_in(path) == "its last line is not the one that was written"
+    assert fault_in(path) == "line 30 is not the one that was written"
 
 
 def test_a_line_that_a_crash_tore_is_dropped_and_tampering_stops_the_server(tmp_path: Path) -> None:
@@ -71,6 +72,88 @@ def test_a_line_that_a_crash_tore_is_dropped_and_tampering_stops_the_server(tmp_
         DeliveryLog(path)
 
 
+def test_lines_that_are_cut_off_while_the_server_is_down_stop_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "deliveries.jsonl"
+    lines = _log(path)
+    path.write_text("\n".join(lines[:2]) + "\n")
+    cut = path.read_bytes()
+    with pytest.raises(InputError, match=r"it has 2 lines, of 30 that were written; find out why, then move"):
+        DeliveryLog(path)
+    assert path.read_bytes() == cut
+    for found in (path, witness_of(path)):  # as it says
+        found.rename(found.with_name(f"old-{found.name}"))
+    _log(path)
+    assert fault_in(path) is None
+
+
+def test_a_log_that_is_gone_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "deliveries.jsonl"
+    _log(path)
+    path.unlink()
+    assert fault_in(path) == "it is gone, and 30 lines were written"
+    with pytest.raises(InputError, match="it is gone, and 30 lines were written"):
+        DeliveryLog(path)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_chain_that_was_made_anew_is_found_whatever_is_added_to_it(tmp_path: Path, more: int) -> None:
+    path, forged = tmp_path / "deliveries.jsonl", tmp_path / "forged.jsonl"
+    _log(path)
+    forgery = DeliveryLog(forged)
+    for number in range(30 + more):
+        forgery.add({"event": "sent", "round": number // 3, "to": "nobody"})
+    path.write_bytes(forged.read_bytes())
+    assert fault_in(path) == "line 30 is not the one that was written"
+
+
+def test_more_lines_than_a_crash_leaves_unwitnessed_are_a_forgery(tmp_path: Path) -> None:
+    path = tmp_path / "deliveries.jsonl"
+    _log(path, 4)
+    witness = witness_of(path).read_bytes()
+    _log(path, 2)
+    witness_of(path).write_bytes(witness)
+    assert fault_in(path) == "it has 6 lines, and 4 were written"
+    witness_of(path).unlink()
+    assert fault_in(path) == "it has 6 lines, and 0 were written"
+
+
+def test_deaths_between_line_and_witness_one_after_the_other_are_no_tampering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "deliveries.jsonl"
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        log = DeliveryLog(path)
+        with monkeypatch.context() as death:
+            death.setattr("fedfomo.flower.delivery_log.write_atomically", killed)
+            with pytest.raises(KeyboardInterrupt):
+                log.add({"event": "sent"})
+        assert fault_in(path) is None
+    _log(path)
+    assert len(path.read_text().splitlines()) == 33
+
+
+def test_status_while_the_server_writes_is_no_tampering(tmp_path: Path) -> None:
+    path = tmp_path / "deliveries.jsonl"
+    log = DeliveryLog(path)
+    is_over = Event()
+
+    def write() -> None:
+        while not is_over.is_set():
+            log.add({"event": "sent", "to": "x" * 20_000})
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        assert {fault_in(path) for _ in range(100)} == {None}
+    finally:
+        is_over.set()
+        writer.join()
+
+
 def test_owners_are_known_as_long_as_their_models_may_be_sent_and_no_longer() -> None:
     owners = Owners()
     for number in range(100):
@@ -83,3 +166,30 @@ def test_owners_are_known_as_long_as_their_models_may_be_sent_and_no_longer() ->
         "c": "turin",
     }
     assert owners.of({"a": "leeds-97"}) == {}
+
+
+def test_a_model_is_of_whoever_uploaded_it_first_until_nobody_has_it_any_more() -> None:
+    owners = Owners()
+    owners.note("leeds", ["a model"])
+    owners.note("lyon", ["a model", "a model"])
+    assert owners.of({"x": "a model"}) == {"x": "leeds"}
+    for number in range(2):
+        owners.note("lyon", [f"lyon-{number}"])
+    assert owners.of({"x": "a model"}) == {"x": "leeds"}
+    owners.note("leeds", ["another", "a model"])
+    owners.note("leeds", ["a third"])
+    assert owners.of({"x": "a model"}) == {"x": "leeds"}
+    owners.note("leeds", ["a fourth"])
+    assert owners.of({"x": "a model"}) == {}
+
+
+def test_a_thief_does_not_inherit_what_its_owner_has_moved_on_from() -> None:
+    owners = Owners()
+    owners.note("leeds", ["a model"])
+    owners.note("lyon", ["a model"])
+    for number in range(2):
+        owners.note("leeds", [f"leeds-{number}"])
+    assert owners.of({"x": "a model"}) == {"x": "leeds"}
+    for number in range(2):
+        owners.note("lyon", [f"lyon-{number}"])
+    assert owners.of({"x": "a model"}) == {}

@@ -13,15 +13,16 @@ import pytest
 from fedfomo.flower import errands
 from fedfomo.flower.errands import NoAnswerError, send
 
+LATER = 1.5e9
 WORKER = """
 import os, sys
 from pathlib import Path
 from fedfomo.flower.errands import receive
 
-def carry_out(order):
+def carry_out(order, until):
     if order == b"die":
         os.kill(os.getpid(), 9)
-    return order[::-1]
+    return order[::-1] if order != b"until" else str(until).encode()
 
 receive(Path(sys.argv[1]), carry_out)
 """
@@ -39,26 +40,27 @@ def worker() -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
 
 def test_orders_are_carried_out_one_after_the_other(worker: tuple[Path, subprocess.Popen[bytes]]) -> None:
     large = os.urandom(5_000_000)
-    assert send(worker[0], b"abc") == b"cba"
-    assert send(worker[0], large) == large[::-1]
+    assert send(worker[0], b"abc", LATER) == b"cba"
+    assert send(worker[0], large, LATER) == large[::-1]
+    assert send(worker[0], b"until", LATER) == b"1500000000.0"
 
 
 def test_whoever_is_gone_in_the_midst_of_an_order_is_forgotten(worker: tuple[Path, subprocess.Popen[bytes]]) -> None:
-    assert send(worker[0], b"abc") == b"cba"
+    assert send(worker[0], b"abc", LATER) == b"cba"
     for heard in (b"", b"\0", (100).to_bytes(4, "big") + b"abc"):
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(worker[0]))
             caller.sendall(heard)
-    assert send(worker[0], b"abc") == b"cba"
+    assert send(worker[0], b"abc", LATER) == b"cba"
 
 
 def test_a_worker_that_dies_over_an_order_is_reported(
     worker: tuple[Path, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert send(worker[0], b"abc") == b"cba"
+    assert send(worker[0], b"abc", LATER) == b"cba"
     with pytest.raises(NoAnswerError, match="died over the order"):
-        send(worker[0], b"die")
+        send(worker[0], b"die", LATER)
     assert worker[1].wait(30) == -9
     monkeypatch.setattr(errands, "START", 0.3)
     with pytest.raises(NoAnswerError, match="does not start"):
-        send(worker[0], b"abc")
+        send(worker[0], b"abc", LATER)

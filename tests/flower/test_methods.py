@@ -10,13 +10,16 @@ import pytest
 from torch import Tensor
 
 from federations import same, simulated
+from fedfomo import wire
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.errors import InputError
-from fedfomo.federation import messages_of, sends_examples
-from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import Sealer
+from fedfomo.federation import dispatch_all, messages_of, play_round, sends_examples
+from fedfomo.flower.checks import most_numbers
+from fedfomo.flower.parcels import Parcel, most_bytes
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.flower.settings import SiteFolder
 from loopback import Answer, honest, make_federation, models_of, play
+from worlds import ROUNDS, InProcess, federation_of, points_problem
 
 QUICK = ("fedfomo", "fedavg", "apfl-logits", "local", "mocha")
 # One needs the true groups, which only a scenario knows; the other sends examples.
@@ -60,10 +63,10 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
 
     def change(name: str, number: int, order: bytes, answer: Answer) -> Any:
         site = Sealer.read(SiteFolder(folder.sites / name).seal)
-        asked = Parcel.read(site.open(server.public_key, order))
+        asked = Parcel.read(site.open(server.public_key, order, Purpose.ORDER))
         asked = Parcel({**asked.header, "method": "fedavg-shared"}, asked.tensors)
-        sealed = answer(server.seal(site.public_key, asked.to_bytes()))
-        answers.append(Parcel.read(server.open(site.public_key, sealed)))
+        sealed = answer(server.seal(site.public_key, asked.to_bytes(), Purpose.ORDER))
+        answers.append(Parcel.read(server.open(site.public_key, sealed, Purpose.ANSWER)))
         return honest(name, number, order, answer)
 
     play(folder, change)
@@ -79,6 +82,22 @@ def test_a_method_whose_uploads_can_hold_anything_says_that_it_sends_examples(me
     assert _holds_anything(messages_of(algorithm).upload) == sends_examples(algorithm)
 
 
+@pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(WITHOUT)))
+def test_no_honest_upload_is_refused_for_its_size(method: str) -> None:
+    problem, algorithm = points_problem(), make_algorithm(method)
+    federation, clients = federation_of(problem, algorithm), range(len(problem.clients))
+    begin = algorithm.start_server(problem.start(ROUNDS))
+    state = play_round(federation, begin, 0, clients, InProcess(problem, algorithm)).state
+    downloads = dispatch_all(federation, state, 1, clients)
+    longest = max([len(problem.initial), *(t.numel() for d in downloads.values() for t in wire.pack(d).values())])
+    most = most_numbers(messages_of(algorithm).upload, longest, len(clients))
+    for _, upload in InProcess(problem, algorithm)(1, downloads):
+        for bits in (8, 32):
+            content = Parcel({}, wire.pack(upload)).to_bytes(bits)
+            assert len(content) < most_bytes(most)
+            assert Parcel.read(content, most).tensors.keys() == wire.pack(upload).keys()
+
+
 def _holds_anything(schema: Any) -> bool:
     """Tell whether a message has a tensor of no particular kind."""
     if get_origin(schema) is Annotated:
@@ -87,7 +106,9 @@ def _holds_anything(schema: Any) -> bool:
     return schema is Tensor or any(_holds_anything(part) for part in inner)
 
 
-def test_room_for_more_sites_changes_nothing(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, rounds=2, capacity=7)
+# The others keep one table a client, or wait until they have heard of everybody.
+@pytest.mark.parametrize("method", ["fedfomo", "cfl", "fl-hc", "mocha-linear", "mocha-repository"])
+def test_room_for_more_sites_changes_nothing(tmp_path: Path, method: str) -> None:
+    folder = make_federation(tmp_path, method=method, rounds=8, capacity=7)
     folder.write_registry(folder.identity(), [replace(site, slot=n) for n, site in enumerate(folder.registry())])
     assert same(play(folder), simulated(folder))

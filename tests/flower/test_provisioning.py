@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import ipaddress
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,11 @@ from cryptography import x509
 
 from commands_called import refused
 from federations import fedfomo
-from fedfomo.config import read_toml
 from fedfomo.errors import InputError
 from fedfomo.flower.provisioning import add_site, provision
-from fedfomo.flower.sealing import Sealer, SealError
+from fedfomo.flower.sealing import Purpose, Sealer, SealError
 from fedfomo.flower.settings import FederationConfig, FederationFolder, SiteFolder
+from fedfomo.spelling import read_toml
 
 
 def _make(place: Path, **settings: object) -> FederationFolder:
@@ -66,13 +68,51 @@ def test_sites_are_added_while_there_is_room_each_in_a_slot_of_its_own(tmp_path:
         provision(folder, ["leeds"], FederationConfig(capacity=3))
 
 
+def test_a_site_whose_adding_was_killed_can_be_added_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _make(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as death:
+        death.setattr(SiteFolder, "write_card", killed)
+        with pytest.raises(KeyboardInterrupt):
+            add_site(folder, "lyon")
+    assert not (folder.sites / "lyon").exists()
+    site = add_site(folder, "lyon")
+    assert site.path == folder.sites / "lyon"
+    assert site.card().name == "lyon"
+    assert {path.name for path in folder.sites.iterdir()} == {"leeds", "turin", "lyon"}
+
+
+def test_a_folder_that_is_no_sites_is_not_taken_for_one(tmp_path: Path) -> None:
+    folder = _make(tmp_path)
+    (folder.sites / "lyon").mkdir()
+    with pytest.raises(InputError, match="lyon exists, and no site of that name: move the folder away"):
+        add_site(folder, "lyon")
+    assert [site.name for site in folder.registry()] == ["leeds", "turin"]
+
+
+def test_sites_that_are_added_at_once_are_all_registered(tmp_path: Path) -> None:
+    folder = FederationFolder(tmp_path / "federation")
+    provision(folder, ["leeds"], FederationConfig(capacity=6))
+    adding = "import sys, pathlib; from fedfomo.flower import provisioning, settings; " + (
+        "provisioning.add_site(settings.FederationFolder(pathlib.Path(sys.argv[1])), sys.argv[2])"
+    )
+    names = [f"site-{n}" for n in range(5)]
+    children = [subprocess.Popen([sys.executable, "-c", adding, str(folder.path), name]) for name in names]
+    assert [child.wait() for child in children] == [0] * 5
+    assert sorted(site.name for site in folder.registry()) == ["leeds", *names]
+    assert sorted(site.slot for site in folder.registry()) == list(range(6))
+
+
 def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> None:
     folder = _make(tmp_path)
     server, leeds, turin = (
         Sealer.read(path / "sealing.key") for path in (folder.server, folder.sites / "leeds", folder.sites / "turin")
     )
-    sealed = server.seal(leeds.public_key, b"a model")
-    assert leeds.open(server.public_key, sealed) == b"a model"
+    sealed = server.seal(leeds.public_key, b"a model", Purpose.ORDER)
+    assert leeds.open(server.public_key, sealed, Purpose.ORDER) == b"a model"
     for opener, sender, content in (
         (turin, server, sealed),
         (leeds, turin, sealed),
@@ -80,7 +120,7 @@ def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> N
         (leeds, server, b"short"),
     ):
         with pytest.raises(SealError):
-            opener.open(sender.public_key, content)
+            opener.open(sender.public_key, content, Purpose.ORDER)
     card = SiteFolder(folder.sites / "leeds").card()
     assert card.server_seal == server.public_key
 

@@ -55,8 +55,11 @@ def test_a_form_that_is_none_is_refused() -> None:
         {**small, "model:low": small["model:low"][:1]},
         {**small, "model:levels": small["model:levels"].float()},
         {**small, "model:step": small["model:step"].double()},
+        {"model:low": small["model:low"], "model:step": small["model:step"]},
+        {**small, "model:more": small["model:low"]},
+        {**small, "model": torch.randn(2000)},
     ):
-        with pytest.raises(WireError, match="'model'"):
+        with pytest.raises(WireError, match=r"'model[':]"):
             restore(wrong)
 
 

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
-from flwr.app import Error
+from flwr.app import Error, Message
 
+from bombs import odd_tensors
 from federations import same, simulated
-from fedfomo.config import write_toml
+from fedfomo.commands import deploying
 from fedfomo.flower.delivery_log import fault_in
-from fedfomo.flower.parcels import Parcel
+from fedfomo.flower.parcels import Header, Parcel
 from fedfomo.flower.provisioning import add_site
-from fedfomo.flower.sealing import Sealer, SealError
+from fedfomo.flower.sealing import Purpose, Sealer, SealError
 from fedfomo.flower.server_run import serve
 from fedfomo.flower.settings import FederationFolder, SiteFolder
+from fedfomo.flower.site_memory import SiteMemory
+from fedfomo.flower.status import sentences
 from fedfomo.model import Model
+from fedfomo.spelling import write_toml
 from fedfomo.training import Sgd, Task
-from loopback import Loopback, equip, honest, make_federation, models_of, play
+from loopback import MODEL, Loopback, equip, honest, make_federation, models_of, play
 
 DEAD = Error(5, "the node is gone")
 WEIGHTS = 600 * 2 + 600 + 3 * 600 + 3
@@ -37,6 +43,11 @@ def _slot(folder: FederationFolder, name: str) -> int:
     return next(site.slot for site in folder.registry() if site.name == name)
 
 
+def _read_by_the_server(folder: FederationFolder, site: Sealer, answer: bytes) -> Parcel:
+    server = Sealer.read(folder.server / "sealing.key")
+    return Parcel.read(server.open(site.public_key, answer, Purpose.ANSWER))
+
+
 def _forging(folder: FederationFolder, forge: Callable[[Parcel], Parcel | bytes]) -> Any:
     """Let Lyon's answers be replaced, sealed with Lyon's own key."""
     site = SiteFolder(folder.sites / "lyon")
@@ -46,8 +57,8 @@ def _forging(folder: FederationFolder, forge: Callable[[Parcel], Parcel | bytes]
         if name != "lyon":
             return answer(order)
         true = answer(order)
-        forged = forge(Parcel.read(Sealer.read(folder.server / "sealing.key").open(sealer.public_key, true)))
-        return sealer.seal(server, forged if isinstance(forged, bytes) else forged.to_bytes())
+        forged = forge(_read_by_the_server(folder, sealer, true))
+        return sealer.seal(server, forged if isinstance(forged, bytes) else forged.to_bytes(), Purpose.ANSWER)
 
     return change
 
@@ -63,12 +74,21 @@ def _model(**changes: float) -> torch.Tensor:
     return model
 
 
+SCORE = {"loss": 0.5, "accuracy": 0.75, "num_examples": 4}
+
+
+def _headed(header: Header) -> bytes:
+    """Return the beginning of a parcel, after which its tensors come."""
+    words = json.dumps(header).encode()
+    return len(words).to_bytes(4, "little") + words
+
+
 FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
     "one NaN": (_with(**{"upload/model": _model(at_7=float("nan"))}), "not finite"),
     "minus infinity on one bias": (_with(**{"upload/model": _model(at_1200=float("-inf"))}), "not finite|norm"),
     "transposed": (_with(**{"upload/model": _model().view(1, -1)}), r"not parameters"),
     "too short": (_with(**{"upload/model": _model()[:-1]}), "coordinates"),
-    "ten times too long": (_with(**{"upload/model": torch.zeros(10 * WEIGHTS)}), "coordinates"),
+    "ten times too long": (_with(**{"upload/model": torch.zeros(10 * WEIGHTS)}), "numbers, more than|coordinates"),
     "float64": (_with(**{"upload/model": _model().double()}), "not parameters"),
     "half": (_with(**{"upload/model": _model().half()}), "not parameters"),
     "integers": (_with(**{"upload/model": _model().long()}), "not parameters"),
@@ -76,6 +96,25 @@ FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
     "a norm of a million": (_with(**{"upload/model": _model(at_0=1e6)}), "norm"),
     "infinite weights": (_with(**{"upload/findings.increments": torch.full((3,), torch.inf).double()}), "not finite"),
     "strangers judged": (_with(**{"upload/findings.ids": torch.tensor([0, 1, 99])}), "does not exist"),
+    "a tensor beside the upload": (_with(more=torch.zeros(3)), "unexpected tensor 'more'"),
+    "a download": (_with(**{"download/models.0": _model()}), "unexpected tensor 'download"),
+    "a part of nothing": (_with(**{"upload/model:low": torch.zeros(4)}), "no part of a quantised form"),
+    "a part that does not exist": (
+        _with(**{"junk:x": torch.zeros(4, dtype=torch.uint8)}),
+        "no part of a quantised form",
+    ),
+    "more numbers than it may hold": (
+        _with(**{"upload/model:levels": torch.zeros(19 * WEIGHTS, dtype=torch.uint8)}),
+        "it holds 7.,... numbers, more than 36,030",
+    ),
+    "more bytes than it may have": (
+        _with(junk=torch.zeros(5_000_000, dtype=torch.uint8)),
+        r"it has 5,...,... bytes, more than 4,288,240",
+    ),
+    "a model that is not announced": (
+        lambda parcel: Parcel({**parcel.header, "uploads": False}, {"upload/model": _model()}),
+        "unexpected tensor",
+    ),
     "another round's": (lambda parcel: Parcel({**parcel.header, "round": 7}, parcel.tensors), "its round is 7"),
     "another site's": (lambda parcel: Parcel({**parcel.header, "slot": 9}, parcel.tensors), "its slot is 9"),
     "another federation's": (lambda parcel: Parcel({**parcel.header, "federation": "x"}, parcel.tensors), "federation"),
@@ -87,13 +126,39 @@ FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
         ),
         "no score",
     ),
+    **{
+        f"a score with {name}": (
+            lambda parcel, odd=odd: Parcel({**parcel.header, "after_update": {**SCORE, **odd}}, parcel.tensors),
+            "no score",
+        )
+        for name, odd in {
+            "a number of 400 digits": {"accuracy": 10**400},
+            "minus that": {"loss": -(10**400)},
+            "infinity": {"loss": float("inf")},
+            "fewer than no examples": {"num_examples": -1},
+            "half an example": {"num_examples": 0.5},
+            "too many examples": {"num_examples": 2**53},
+            "truth": {"accuracy": True},
+        }.items()
+    },
+    "a fault in numbers": (lambda parcel: Parcel({**parcel.header, "fault": 10**400}, {}), "is no text"),
+    "a name of 10,000 letters": (_with(**{"upload/" + "x" * 10_000: torch.zeros(1)}), "^.{300}…$"),
     "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no parcel"),
     "weights that overflow": (
         _with(**{"upload/findings.increments": torch.full((3,), 1e308, dtype=torch.float64)}),
         "a weight beyond|its neighbour",
     ),
     "no parcel": (lambda parcel: b"nonsense", "no parcel"),
+    "no word of uploads": (
+        lambda parcel: Parcel({n: v for n, v in parcel.header.items() if n != "uploads"}, parcel.tensors),
+        "whether it uploads",
+    ),
+    "a number of uploads": (
+        lambda parcel: Parcel({**parcel.header, "uploads": 1}, parcel.tensors),
+        "whether it uploads",
+    ),
     "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no parcel"),
+    **{name: (lambda parcel, odd=odd: _headed(parcel.header) + odd, "no parcel") for name, odd in odd_tensors()},
 }
 
 
@@ -129,6 +194,23 @@ def test_a_bad_upload_is_refused_and_changes_nothing(tmp_path: Path, forgery: st
         assert re.search(reason, told[slot]), told
 
 
+@pytest.mark.parametrize("raised", [ValueError("no JSON"), KeyError("RecordDict"), AttributeError("metadata")])
+def test_a_message_that_flower_cannot_read_is_the_fault_of_its_sender_alone(
+    tmp_path: Path, raised: Exception, without_lyon: Any
+) -> None:
+    folder = make_federation(tmp_path)
+    models = play(folder, lambda site, _, order, answer: raised if site == "lyon" else answer(order))
+    assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
+    fault = f"its reply cannot be read ({type(raised).__name__})"
+    assert [played["faults"] for played in _rounds(folder)] == [{str(_slot(folder, "lyon")): fault}] * 2
+
+
+def test_a_superlink_that_is_gone_is_nobodys_fault(tmp_path: Path) -> None:
+    gone = httpx.ConnectError("refused")
+    with pytest.raises(httpx.ConnectError):
+        play(make_federation(tmp_path), lambda *_: gone)
+
+
 def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     grid = Loopback(folder)
@@ -138,11 +220,67 @@ def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
 
     def grid_answer(order: bytes) -> bytes:
         sealer = Sealer.read(SiteFolder(folder.sites / "turin").seal)
-        return sealer.seal(SiteFolder(folder.sites / "turin").card().server_seal, b"")
+        return sealer.seal(SiteFolder(folder.sites / "turin").card().server_seal, b"", Purpose.ANSWER)
 
     play(folder, change)
     assert grid.orders == []
     assert all("not sealed by its sender" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder))
+
+
+def test_an_order_that_comes_back_is_no_answer(tmp_path: Path, without_lyon: Any) -> None:
+    folder = make_federation(tmp_path)
+    models = play(folder, lambda site, _, order, answer: order if site == "lyon" else answer(order))
+    assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
+    faults = [{str(_slot(folder, "lyon")): "it was not sealed as an answer"}] * 2
+    assert [played["faults"] for played in _rounds(folder)] == faults
+    assert json.loads(folder.result.read_bytes())["without_last_update"] == ["lyon"]
+
+
+def test_an_order_that_a_site_opens_and_sends_back_is_no_answer_either(tmp_path: Path, without_lyon: Any) -> None:
+    folder = make_federation(tmp_path)
+    site = SiteFolder(folder.sites / "lyon")
+    sealer, server = Sealer.read(site.seal), site.card().server_seal
+
+    def change(name: str, number: int, order: bytes, answer: Any) -> Any:
+        if name != "lyon":
+            return answer(order)
+        return sealer.seal(server, sealer.open(server, order, Purpose.ORDER), Purpose.ANSWER)
+
+    models = play(folder, change)
+    assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
+    assert all("whether it uploads" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder))
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("busy\ndelivery log: 12 lines, whole\r\x1b[2J\x9b\u202e", "busy�delivery log: 12 lines, whole��[2J��"),
+        ("half a \ud800 pair", "half a � pair"),
+        ("A" * 1_900_000, "A" * 300 + "…"),
+    ],
+)
+def test_words_of_a_site_neither_steer_a_terminal_nor_fill_a_log(
+    tmp_path: Path, fault: str, told: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_federation(tmp_path)
+    play(folder, _forging(folder, lambda parcel: Parcel({**parcel.header, "fault": fault}, {})))
+    slot = str(_slot(folder, "lyon"))
+    assert [played["faults"] for played in _rounds(folder)] == [{slot: told}] * 2
+    assert f"lyon: {told}" in caplog.messages
+    deploying.status([str(folder.path)])
+    assert f"lyon: {told}" in capsys.readouterr().out.splitlines()
+
+
+def test_a_model_whose_loss_is_beyond_all_numbers_is_told_as_undefined(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=1)
+    SiteFolder(folder.sites / "lyon").model.write_text(
+        MODEL + "\n\ndef loss(outputs, labels):\n    return outputs.sum() * 0 + float('inf')\n"
+    )
+    play(folder)
+    slot = _slot(folder, "lyon")
+    (played,) = _rounds(folder)
+    assert slot in played["answered"]
+    assert played["after_update"][str(slot)]["loss"] is None
 
 
 def test_a_dead_node_is_told_by_the_message_it_did_not_answer(tmp_path: Path) -> None:
@@ -179,6 +317,49 @@ def test_a_round_that_too_few_answer_is_played_again(tmp_path: Path) -> None:
 
     assert same(play(folder, change), simulated(folder))
     assert played.count("turin") == 3 + 1 + 1  # the first round thrice, the second, the last update
+
+
+class _SlowToSend(Loopback):
+    """Takes longer to send all orders than a site has to answer one."""
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        sent = super().push_messages(messages)
+        time.sleep(0.3)
+        return sent
+
+
+def test_a_round_whose_orders_take_longer_to_send_than_the_deadline_is_complete(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, minimum=3, deadline=0.4)
+    serve(_SlowToSend(folder), folder)
+    assert [len(played["answered"]) for played in _rounds(folder)] == [3, 3]
+    assert same(models_of(folder), simulated(folder))
+
+
+def test_who_is_silent_does_not_keep_others_from_being_heard_while_orders_are_sent(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, deadline=0.4)
+    change: Any = lambda site, _, order, answer: None if site == "leeds" else answer(order)  # noqa: E731
+    serve(_SlowToSend(folder, change), folder)
+    assert [list(played["faults"].values()) for played in _rounds(folder)] == [["no answer within 0 s"]] * 2
+    assert [len(played["answered"]) for played in _rounds(folder)] == [2, 2]
+
+
+def test_status_tells_why_a_round_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_federation(tmp_path, rounds=1, minimum=3)
+    told: list[list[str]] = []
+
+    def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+        told.append(list(sentences(folder)))
+        return DEAD if number <= 3 and site == "lyon" else answer(order)
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    play(folder, change)
+    first = next(sentence for sentence in told[-4] if "rounds are complete" in sentence)
+    why = (
+        r"0 of 1 rounds are complete; the next one is played again \(2 sites answered, 3 are needed\), last tried \d+ s"
+    )
+    assert re.match(why, first), first
+    assert "lyon: the node is gone (code 5)" in told[-4]
+    assert any("1 of 1 rounds are complete, the last one" in sentence for sentence in sentences(folder))
 
 
 def test_no_fewer_sites_are_asked_than_have_to_answer(tmp_path: Path) -> None:
@@ -288,13 +469,33 @@ def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> No
     key, server = SiteFolder(folder.sites / site), Sealer.read(folder.server / "sealing.key")
     before = _files_in(key)
     answers = [grid.worker(site).carry_out(order) for _ in range(10)]
-    opened = {server.open(Sealer.read(key.seal).public_key, answer) for answer in answers}
+    opened = {server.open(Sealer.read(key.seal).public_key, answer, Purpose.ANSWER) for answer in answers}
     assert len(opened) == 1
     assert _files_in(key) == before
 
 
 def _files_in(site: SiteFolder) -> list[tuple[str, int]]:
     return sorted((path.name, path.stat().st_mtime_ns) for path in site.memory.glob("*.parcel"))
+
+
+def test_an_order_that_waited_until_its_round_was_over_is_neither_trained_nor_paid_for(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=3, deadline=0.2)
+    site = SiteFolder(folder.sites / "leeds")
+    site.privacy_settings.write_text('mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n')
+    waited: list[bytes] = []
+    change: Any = lambda name, _, order, answer: waited.append(order) if name == "leeds" else answer(order)  # noqa: E731
+    grid = Loopback(folder, change)
+    serve(grid, folder)
+    assert len(waited) == 3 + 1  # the last one asks for the last update
+    sealer = Sealer.read(site.seal)
+    for number, order in enumerate(waited):
+        answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(order, time.time() - 1))
+        assert (answer.header["fault"], answer.tensors) == (f"round {number} is over", {})
+    assert not site.bill.exists()
+    assert not site.models.exists()
+    answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(waited[0], time.time() + 600))
+    assert answer.header["uploads"]
+    assert site.bill.exists()
 
 
 def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
@@ -306,9 +507,28 @@ def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
     serve(second, folder)
     site, order = first.orders[-1]
     answer = second.worker(site).carry_out(order)
-    seal = Sealer.read(SiteFolder(folder.sites / site).seal).public_key
-    told = Parcel.read(Sealer.read(folder.server / "sealing.key").open(seal, answer))
+    told = _read_by_the_server(folder, Sealer.read(SiteFolder(folder.sites / site).seal), answer)
     assert told.header["fault"] == "attempt 1 of the server is over, 2 is under way"
+
+
+def test_a_site_that_is_killed_while_it_forgets_later_rounds_plays_the_earlier_one_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = SiteMemory(tmp_path / "memory")
+    assert memory.fault_of(attempt=1, round=3) is None
+    for number in (3, 4):
+        memory.keep(number, {"x": torch.zeros(1)}, "order", Parcel({}, {}))
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    for moment in ("SiteMemory._forget", "write_atomically"):
+        with monkeypatch.context() as death:
+            death.setattr(f"fedfomo.flower.site_memory.{moment}", killed)
+            with pytest.raises(KeyboardInterrupt):
+                memory.fault_of(attempt=2, round=3)
+    assert memory.fault_of(attempt=2, round=3) is None
+    assert memory.fault_of(attempt=1, round=4) is not None
 
 
 def test_a_site_that_lost_its_memory_is_greeted_again(tmp_path: Path) -> None:
@@ -355,15 +575,15 @@ def test_a_site_refuses_a_download_that_is_broken(tmp_path: Path) -> None:
     server = Sealer.read(folder.server / "sealing.key")
     site = SiteFolder(folder.sites / name)
     key = Sealer.read(site.seal)
-    order = Parcel.read(key.open(server.public_key, sealed))
+    order = Parcel.read(key.open(server.public_key, sealed, Purpose.ORDER))
     models = {n: torch.full_like(t, torch.nan) for n, t in order.tensors.items() if n.startswith("download/models")}
     assert models
     huge = {n: torch.full_like(t, 1e9) for n, t in models.items()}
     short = {n: t[:-1] for n, t in order.tensors.items() if n in models}
     for broken, reason in ((models, "not finite"), (huge, "norm"), (short, "coordinates")):
         changed = Parcel(order.header, {**order.tensors, **broken})
-        answer = grid.worker(name).carry_out(server.seal(key.public_key, changed.to_bytes()))
-        assert reason in Parcel.read(server.open(key.public_key, answer)).header["fault"]
+        answer = grid.worker(name).carry_out(server.seal(key.public_key, changed.to_bytes(), Purpose.ORDER))
+        assert reason in Parcel.read(server.open(key.public_key, answer, Purpose.ANSWER)).header["fault"]
 
 
 def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: Path) -> None:
@@ -378,11 +598,11 @@ def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: 
         for name in names:
             key = Sealer.read(SiteFolder(folder.sites / name).seal)
             if name == receiver:
-                opened = key.open(server, sealed)
+                opened = key.open(server, sealed, Purpose.ORDER)
                 assert not any(secret in opened for secret in secrets)
             else:
                 with pytest.raises(SealError):
-                    key.open(server, sealed)
+                    key.open(server, sealed, Purpose.ORDER)
 
 
 def test_a_late_joiner_is_served_from_the_next_round(tmp_path: Path) -> None:
@@ -438,3 +658,47 @@ def test_every_delivery_is_logged_with_the_owner_of_each_model(tmp_path: Path) -
         assert len(models) == (0 if line["round"] == 0 else 2)
         assert {line["of"][name] for name in models} == ({"leeds", "turin", "lyon"} - {line["to"]} if models else set())
     assert models_of(folder).keys() == {"leeds", "turin", "lyon"}
+
+
+def test_a_site_that_uploads_anothers_model_does_not_become_its_owner(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=4)
+    lyon, server = Sealer.read(SiteFolder(folder.sites / "lyon").seal), Sealer.read(folder.server / "sealing.key")
+
+    def steal(site: str, number: int, order: bytes, answer: Any) -> Any:
+        sealed = answer(order)
+        if site != "lyon":
+            return sealed
+        asked = Parcel.read(lyon.open(server.public_key, order, Purpose.ORDER))
+        given = Parcel.read(server.open(lyon.public_key, sealed, Purpose.ANSWER))
+        found = [tensor for name, tensor in asked.tensors.items() if name.startswith("download/models")]
+        stolen = {"upload/model": found[0].clone()} if found and given.header["uploads"] else {}
+        taken = Parcel(given.header, {**given.tensors, **stolen})
+        return lyon.seal(server.public_key, taken.to_bytes(), Purpose.ANSWER)
+
+    play(folder, steal)
+    makers: dict[str, str] = {}
+    named: set[tuple[str, str]] = set()
+    for line in (json.loads(line) for line in folder.deliveries.read_text().splitlines()):
+        for name, found in line["models"].items():
+            if line["event"] == "received":
+                makers.setdefault(found, line["from"])
+            elif name.startswith("download/models"):
+                named.add((makers[found], line["of"][name]))
+    assert named == {(name, name) for name in ("leeds", "turin", "lyon")}
+
+
+def test_uploads_that_are_refused_are_logged_and_take_nobody_the_models_that_are_sent(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=5, options=("availability=latest", "epsilon=1.0"))
+    forge, _ = FORGERIES["one NaN"]
+
+    def later(parcel: Parcel) -> Parcel | bytes:
+        return parcel if parcel.header["round"] == 0 else forge(parcel)
+
+    play(folder, _forging(folder, later))
+    lines = [json.loads(line) for line in folder.deliveries.read_text().splitlines()]
+    of_lyon = [(line["event"], line["round"]) for line in lines if line.get("from") == "lyon"]
+    assert of_lyon == [("received", 0), *(("refused", number) for number in range(1, 5))]
+    (first,) = [line["models"]["model"] for line in lines if line["event"] == "received" and line["from"] == "lyon"]
+    sent = [line for line in lines if line["event"] == "sent"]
+    owners = [line["of"].get(name) for line in sent for name, found in line["models"].items() if found == first]
+    assert owners == ["lyon"] * 2 * 5  # to two sites, in four rounds and the last update

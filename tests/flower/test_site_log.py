@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.flower.settings import SiteFolder
 from loopback import Answer, make_federation, play
 
@@ -25,7 +25,7 @@ def _departures(place: Path, caplog: pytest.LogCaptureFixture, privacy: str = ""
 
     def listen(name: str, number: int, order: bytes, answer: Answer) -> Any:
         sealed = answer(order)
-        sizes.append(len(server.open(Sealer.read(site.seal).public_key, sealed)))
+        sizes.append(len(server.open(Sealer.read(site.seal).public_key, sealed, Purpose.ANSWER)))
         return sealed
 
     with caplog.at_level(logging.INFO, "fedfomo.flower.site_work"):

@@ -11,13 +11,16 @@ import pytest
 import torch
 
 from federations import SITES, federation, kill, same, simulated
+from fedfomo.commands.deploying import what_leaves
 from fedfomo.errors import InputError
 from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.flower.server_run import serve
 from fedfomo.flower.settings import FederationFolder, SiteFolder
 from fedfomo.flower.site_privacy import SitePrivacy
 from fedfomo.privacy.accounting import Look, epsilon_of
+from fedfomo.privacy.guard import Guard
+from fedfomo.writing import write_atomically
 from loopback import Loopback, honest, make_federation, models_of, play
 
 NOISE = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
@@ -44,10 +47,15 @@ def _rounds(folder: FederationFolder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder.server / "run" / "rounds.jsonl").read_text().splitlines()]
 
 
+def _told(site: SiteFolder) -> list[str]:
+    return json.loads(site.bill.read_text())["spent"]
+
+
 def test_without_settings_nothing_is_different(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     assert same(play(folder), simulated(folder))
-    assert not _site(folder).bill.exists()
+    assert _told(_site(folder)) == ["no guarantee: 2 rounds left without noise"]
+    assert SitePrivacy(_site(folder)).bill() == {}
 
 
 def test_every_round_is_on_the_bill(tmp_path: Path) -> None:
@@ -94,7 +102,7 @@ def test_an_answer_that_is_sent_again_is_not_paid_again(tmp_path: Path) -> None:
     order = next(order for name, order in grid.orders if name == "leeds")
     first, second = (grid.worker("leeds").carry_out(order) for _ in range(2))
     sealer, public = Sealer.read(folder.server / "sealing.key"), _public_seal(folder)
-    assert sealer.open(public, first) == sealer.open(public, second)
+    assert sealer.open(public, first, Purpose.ANSWER) == sealer.open(public, second, Purpose.ANSWER)
     assert site.bill.read_bytes() == bill
 
 
@@ -113,10 +121,12 @@ def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch
     folder = make_federation(tmp_path, rounds=1, method="fedavg")
     site = _protect(folder)
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
+    def full(path: Path, *content: bytes, **how: Any) -> None:
+        if path == site.bill:
+            raise OSError(28, "No space left on device")
+        write_atomically(path, *content, **how)
 
-    monkeypatch.setattr("fedfomo.flower.site_privacy.write_atomically", full)
+    monkeypatch.setattr("fedfomo.flower.privacy_bill.write_atomically", full)
     play(folder)
     assert not list(site.memory.glob("answer-*"))
     assert not site.models.exists()
@@ -132,7 +142,8 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = answer(order)
         if name == "leeds":
-            parcel = Parcel.read(Sealer.read(folder.server / "sealing.key").open(_public_seal(folder), sealed))
+            opened = Sealer.read(folder.server / "sealing.key").open(_public_seal(folder), sealed, Purpose.ANSWER)
+            parcel = Parcel.read(opened)
             uploads[parcel.header["round"]] = parcel.header["uploads"]
             assert parcel.header["uploads"] == bool(parcel.tensors)
         return sealed
@@ -161,6 +172,84 @@ def test_without_its_bill_nothing_leaves(tmp_path: Path, caplog: pytest.LogCaptu
     assert OWN_AFFAIR in _rounds(folder)[0]["faults"][str(_slot(folder))]
     assert "restore it, for without it nothing may leave" in caplog.text
     assert "leeds" not in models_of(folder)
+
+
+@pytest.mark.parametrize("lost", [["bill"], ["privacy_settings"], ["bill", "privacy_settings"]])
+def test_a_site_that_has_lost_its_settings_or_its_bill_sends_nothing_until_it_says_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: list[str]
+) -> None:
+    folder = make_federation(tmp_path, rounds=3)
+    site = _protect(folder)
+
+    def lose(name: str, number: int, order: bytes, answer: Any) -> Any:
+        if number == 4:  # the first of the second round: the worker has answered before
+            for path in (getattr(site, what) for what in lost):
+                path.unlink()
+        return answer(order)
+
+    play(folder, lose)
+    slot = _slot(folder)
+    assert [slot in line["answered"] for line in _rounds(folder)] == [True, False, False]
+    assert _rounds(folder)[1]["faults"][str(slot)] == OWN_AFFAIR
+    assert "restore it, or write off = true into" in caplog.text
+    assert site.bill.exists() == ("bill" not in lost)
+    with pytest.raises(InputError, match="restore it, or write off = true into"):
+        what_leaves(site)
+
+
+def test_a_site_that_says_off_goes_on_without_protection_and_its_bill_claims_none(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=3)
+    site = _protect(folder)
+
+    def give_up(name: str, number: int, order: bytes, answer: Any) -> Any:
+        if number == 4:
+            _protect(folder, "off = true\n")
+        return answer(order)
+
+    play(folder, give_up)
+    slot = str(_slot(folder))
+    assert [slot in line["after_update"] for line in _rounds(folder)] == [False, True, True]
+    assert _told(site) == ["no guarantee: 2 rounds left without noise"]
+    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 3
+
+
+def test_no_epsilon_is_claimed_that_leaves_unprotected_rounds_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_federation(tmp_path, rounds=3)
+    site = _site(folder)
+
+    def begin(name: str, number: int, order: bytes, answer: Any) -> Any:
+        if number == 4:
+            _protect(folder)
+        return answer(order)
+
+    play(folder, begin)
+    slot = str(_slot(folder))
+    assert [slot in line["after_update"] for line in _rounds(folder)] == [True, False, False]
+    assert _told(site) == ["no guarantee: 1 round left without noise"]
+    assert "no guarantee: 1 round left without noise" in caplog.text
+    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 6
+    assert "no guarantee: 1 round left without noise" in what_leaves(site)
+    assert "ε" not in what_leaves(site)
+
+
+def test_a_site_that_dies_before_its_first_bill_has_lost_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_federation(tmp_path, rounds=1, method="fedavg")
+    site = _protect(folder)
+    grid = Loopback(folder)
+
+    def killed(guard: Guard, *_: Any) -> None:
+        raise KeyboardInterrupt  # as good as any death: nothing catches it on the way
+
+    with monkeypatch.context() as death:
+        death.setattr(Guard, "check", killed)
+        with pytest.raises(KeyboardInterrupt):
+            serve(grid, folder)
+    assert not site.bill.exists()
+    order = next(order for name, order in grid.orders if name == "leeds")
+    grid.worker("leeds").carry_out(order)
+    assert SitePrivacy(site).bill() == A_ROUND
 
 
 def test_the_server_is_not_told_what_is_wrong_with_a_sites_settings(
@@ -206,7 +295,8 @@ def test_a_method_that_reads_records_itself_is_refused_by_the_site(tmp_path: Pat
 
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = honest(name, number, order, answer)
-        parcel = Parcel.read(Sealer.read(folder.server / "sealing.key").open(_public_seal(folder, name), sealed))
+        opened = Sealer.read(folder.server / "sealing.key").open(_public_seal(folder, name), sealed, Purpose.ANSWER)
+        parcel = Parcel.read(opened)
         faults[name] = str(parcel.header.get("fault"))
         raise _EnoughError
 
@@ -223,6 +313,7 @@ def test_a_method_that_reads_records_itself_is_refused_by_the_site(tmp_path: Pat
         ('mode = "deployment"\nnoise = 1.0\n', "budget"),
         ('mode = "deployment"\nnoise = -1.0\nbudget = 8.0\n', "noise"),
         ('mode = "deployment"\nepsilonn = 8.0\n', "epsilonn"),
+        (NOISE + "off = true\n", "off = true, and gives a noise"),
     ],
 )
 def test_settings_that_would_only_look_like_protection_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from fedfomo.flower.errands import RefusedError, send
 from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.flower.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 from loopback import make_federation
 
@@ -27,10 +28,12 @@ def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> 
         around = {**os.environ, SITE_VARIABLE: str(site.path), WORKER_VARIABLE: str(door)}
         worker = subprocess.Popen([sys.executable, "-m", "fedfomo.flower.site_worker"], env=around)
         try:
-            for forged in (b"", b"no seal at all", stranger.seal(leeds, order)):
+            for forged in (b"", b"no seal at all", stranger.seal(leeds, order, Purpose.ORDER)):
                 with pytest.raises(RefusedError, match="its log says why"):
-                    send(door, forged)
-            answer = Parcel.read(server.open(leeds, send(door, server.seal(leeds, order))))
+                    send(door, forged, math.inf)
+            answer = Parcel.read(
+                server.open(leeds, send(door, server.seal(leeds, order, Purpose.ORDER), math.inf), Purpose.ANSWER)
+            )
             assert "federation" in answer.header["fault"]  # the worker read this one, and found it empty
             assert worker.poll() is None
         finally:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
@@ -88,6 +89,103 @@ def test_a_broken_reply_is_refused_and_the_round_goes_on() -> None:
     for node, slot in NODES.items():
         if slot < 2:
             assert torch.equal(flatten(strategy.models[node])[0], state.models[slot])
+
+
+def _npy(shape: str, kind: str = "<f4") -> bytes:
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117) + b"\n"
+
+
+def _first(**changes: Any) -> Callable[[RecordDict], None]:
+    """Forge the first array of a reply."""
+
+    def forge(content: RecordDict) -> None:
+        arrays = content.array_records["arrays"]
+        name, array = next(iter(arrays.items()))
+        values = {"dtype": array.dtype, "shape": array.shape, "stype": array.stype, "data": array.data, **changes}
+        content["arrays"] = ArrayRecord({**arrays, name: Array(**values)})  # type: ignore[arg-type]
+
+    return forge
+
+
+def _put(name: str, record: Any) -> Callable[[RecordDict], None]:
+    return lambda content: content.__setitem__(name, record)
+
+
+HOSTILE: dict[str, tuple[Callable[[RecordDict], None], str]] = {
+    "no bytes": (_first(data=b""), "no answer of fedfomo_mod"),
+    "an archive": (_first(data=b"PK\x03\x04junk"), "no answer of fedfomo_mod"),
+    "a pickle": (_first(data=b"\x80\x04N."), "no answer of fedfomo_mod"),
+    "3.6 TiB of header": (_first(data=_npy("(1000000000000,)")), "no answer of fedfomo_mod"),
+    "objects": (_first(data=_npy("(1,)", "|O") + bytes(8)), "no answer of fedfomo_mod"),
+    "too many bytes": (_first(data=bytes(100_000)), "'network.0.weight' has 100000 bytes|bytes, the model's"),
+    "another stype": (_first(stype="evil"), "the stype of"),
+    "another dtype": (_first(dtype="float64"), "the dtype of"),
+    "another shape": (_first(shape=(1, 1)), "the shape of"),
+    "no model": (lambda content: content.pop("arrays"), "no answer of fedfomo_mod"),
+    "two models": (lambda content: content.__setitem__("more", content["arrays"]), "no answer of fedfomo_mod"),
+    "other names": (_put("arrays", ArrayRecord({"w": Array(np.zeros(3, np.float32))})), "other names"),
+    "no metrics": (lambda content: content.pop("metrics"), "no answer of fedfomo_mod"),
+    "no weight": (_put("metrics", MetricRecord({"loss": 1.0})), "no answer of fedfomo_mod"),
+    "a weight that is none": (_put("metrics", MetricRecord({"num-examples": float("nan")})), "is no weight"),
+    "a list of weights": (_put("metrics", MetricRecord({"num-examples": [1, 2]})), "no answer of fedfomo_mod"),
+    "other metrics": (_put("metrics", MetricRecord({"num-examples": 12, "more": 1.0})), "not those of most"),
+    "findings beyond numbers": (
+        _put(FINDINGS, ConfigRecord({"ids": [2**63 - 1], "increments": [0.1], "shares": [1.0]})),
+        "does not exist",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_one_hostile_node_is_named_and_the_run_goes_on_without_it(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    problem, algorithm = points_problem(4), make_algorithm("fedfomo")
+    forge, reason = HOSTILE[what]
+
+    def change(slot: int, round: int, reply: Message) -> Message:
+        if slot == 0:  # FedAvg takes the first for what all should be like
+            forge(reply.content)
+        return reply
+
+    strategy = _federate(problem, 2, change)
+    state, _ = play(problem, algorithm, InProcess(problem, algorithm, unheard=(0,)), [range(4)] * 2)
+    assert {NODES[node] for node in strategy.models} == {1, 2, 3}
+    for node, slot in NODES.items():
+        if slot:
+            assert torch.equal(flatten(strategy.models[node])[0], state.models[slot])
+    refused = [message for message in caplog.messages if "refused" in message]
+    assert len(refused) == 2
+    assert all(re.search(reason, message) and str(min(NODES)) in message for message in refused), refused
+
+
+def test_columns_first_and_nodes_without_examples_are_welcome() -> None:
+    def change(slot: int, round: int, reply: Message) -> Message:
+        arrays = reply.content.array_records["arrays"]
+        turned = {name: Array(np.asfortranarray(array.numpy())) for name, array in arrays.items()}
+        reply.content["arrays"] = ArrayRecord(turned)  # type: ignore[arg-type]
+        reply.content["metrics"] = MetricRecord({"num-examples": 0})
+        return reply
+
+    strategy, plain = _federate(points_problem(4), 2, change), _federate(points_problem(4), 2)
+    for node in NODES:
+        assert torch.equal(flatten(strategy.models[node])[0], flatten(plain.models[node])[0])
+
+
+def test_an_evaluation_without_metrics_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = _federate(points_problem(4), 1)
+    asked = list(strategy.configure_evaluate(1, ArrayRecord(), ConfigRecord(), Nodes()))  # type: ignore[arg-type]
+    told: list[dict[str, MetricRecord]] = [
+        {},
+        {"metrics": MetricRecord({"num-examples": -1, "loss": 2.0})},
+        {"metrics": MetricRecord({"num-examples": 1, "loss": 2.0})},
+        {"metrics": MetricRecord({"num-examples": 3, "loss": 4.0})},
+    ]
+    replies = [Message(RecordDict(records), reply_to=message) for message, records in zip(asked, told, strict=True)]  # type: ignore[arg-type]
+    averages = strategy.aggregate_evaluate(1, replies)
+    assert averages is not None
+    assert averages["loss"] == (2.0 + 3 * 4.0) / 4
+    assert len([message for message in caplog.messages if "refused" in message]) == 2
+    assert strategy.aggregate_evaluate(1, replies[:2]) is None
 
 
 def test_evaluation_gets_every_nodes_own_model() -> None:

@@ -139,6 +139,17 @@ def test_what_was_cleared_pays_for_nothing_else() -> None:
     assert meter.bill == {judging: 1, training: 2}
 
 
+def test_a_second_look_at_a_sample_takes_up_what_was_cleared_for_it() -> None:
+    look = Look("training", 1.0, 0.5)
+    # A price by which two looks at one sample, one with the noise 1/√2, cost as much as two samples.
+    meter = Meter(Ones(), {}, lambda bill: sum(times / kind.noise**2 for kind, times in bill.items()) <= 4 + 1e-9)
+    for _ in range(2):  # two trainings on the same two samples
+        meter.clear(look, 2)
+        for sample in (b"first", b"second"):
+            meter.pay_for_sample(look, sample)
+    assert meter.bill == {Look("training", 1 / 2**0.5, 0.5): 2}
+
+
 def test_a_sample_is_not_cut_up() -> None:
     sample = private(targets(1.0, 2.0, 3.0, 4.0)).sampled(0.5, stream(0))
     for cut in (

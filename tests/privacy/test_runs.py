@@ -163,6 +163,28 @@ def test_a_budget_that_runs_out_ends_a_clients_uploads_and_the_run_goes_on(tmp_p
     assert len(result.after_update) == 6
 
 
+def test_who_can_pay_for_nothing_keeps_the_initial_model_whatever_was_computed_before() -> None:
+    problem = private(budget=1e-3)
+    play(replace(problem, privacy=Privacy()), method="local")  # leaves its last client's model in the network
+    models = play(problem, method="per-fedavg").models  # needs a step on its own records before it predicts
+    assert all(torch.equal(theta, problem.initial) for theta in models.values())
+
+
+def test_who_cannot_pay_for_the_last_update_takes_nothing_in_it() -> None:
+    # Enough for round 0, with own model and reference, and for round 1, with five others: two federated updates.
+    budget = epsilon_of({Look("validation", 4.0, 1.0): 2 + 7}, "validation", 1e-3)
+    lines: list[dict[str, Any]] = []
+    problem = private(noise=50.0, validation_noise=4.0, budget=budget)
+    result = simulate(problem, make_algorithm("fedfomo"), Plan(rounds=3), listener=lambda line, _: lines.append(line))
+    assert [len(line["budget_spent"]) for line in lines] == [0, 0, 6]
+    assert result.taken is not None
+    uploaded = [
+        sum(sum(line["uploads"].get(str(n), {}).get("findings.shares", [])) for line in lines) for n in range(6)
+    ]
+    assert result.taken.dense().sum(dim=1).tolist() == pytest.approx(uploaded)
+    assert sum(uploaded) > 0
+
+
 def test_a_target_is_met_by_the_client_with_the_fewest_records() -> None:
     result = play(private(points_problem(sizes={2: (8, 4)}), noise=None, epsilon=3.0), method="fedavg")
     assert result.spent is not None

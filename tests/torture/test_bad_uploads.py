@@ -19,7 +19,7 @@ from fedfomo.federation import AnyAlgorithm, dispatch_all, messages_of, play_rou
 from fedfomo.flower.checks import below
 from fedfomo.flower.exchange import FlowerExchange
 from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.randomness import stream
 from fedfomo.simulation.client_side import Problem
 from scorecard import Torture
@@ -44,15 +44,16 @@ class BadPost:
         self._uploads = {client: wire.pack(upload) for client, upload in uploads.items()}
         self._bad = bad
 
-    def ask(self, orders: Iterable[Any], nodes: Any, seconds: float) -> Iterator[tuple[int, Parcel]]:
+    def ask(self, orders: Iterable[Any], nodes: Any, seconds: float, most: int) -> Iterator[tuple[int, Parcel]]:
         site, server = SEALERS
         for client, _ in orders:
             flat = self._bad if client == HOSTILE else self._uploads[client]
             if flat is not None:
-                sealed = site.seal(server.public_key, Parcel({"uploads": True}, below("upload", flat)).to_bytes())
-                yield client, Parcel.read(server.open(site.public_key, sealed))
+                content = Parcel({"uploads": True}, below("upload", flat)).to_bytes()
+                sealed = site.seal(server.public_key, content, Purpose.ANSWER)
+                yield client, Parcel.read(server.open(site.public_key, sealed, Purpose.ANSWER))
 
-    def note_upload(self, slot: int, round: int, models: wire.Flat) -> None:
+    def note_upload(self, slot: int, round: int, models: wire.Flat, is_refused: bool) -> None:
         """Nothing is logged here."""
 
 
@@ -76,7 +77,9 @@ class Stage:
     def play(self, bad: wire.Flat | None) -> tuple[Any, dict[int, str]]:
         """Play the round with a bad upload, or without any of that client; return the state and who was refused."""
         post: Any = BadPost(self.uploads, bad)
-        exchange = FlowerExchange(post, self.algorithm, {"limit": torch.inf}, {}, 1.0, 1)
+        exchange = FlowerExchange(
+            post, self.algorithm, {"limit": torch.inf, "num_clients": len(self.clients)}, {}, 1.0, 1
+        )
         played = play_round(federation_of(self.problem, self.algorithm), self.state, 1, self.clients, exchange)
         return played.state, {**played.refused, **exchange.refused}
 
@@ -113,7 +116,7 @@ def test_bad_uploads_are_refused_by_name_and_change_nothing(torture: Torture, mo
             cases = _some(deep.cases(number), 1000 if torture.is_full else 40, number)
             missed, total = missed + _misses(deep, cases), total + len(cases)
     # The same without the check: what is not finite reaches the state, and the comparison above notices.
-    monkeypatch.setattr(rounds, "_upload_check", lambda federation, state: lambda upload: None)
+    monkeypatch.setattr(rounds, "upload_check", lambda federation, state: lambda upload: None)
     spread = 0
     for stage in stages.values():
         if wire.pack(stage.uploads[HOSTILE]):

@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 from configurations import SHORT, Written, as_flags, as_toml, written
-from fedfomo import config
+from fedfomo import spelling
 from fedfomo.algorithms import make_algorithm
 from fedfomo.cli import main
-from fedfomo.config import RunConfig, named, options_of, read_toml
+from fedfomo.config import RunConfig
 from fedfomo.errors import InputError
+from fedfomo.spelling import named, options_of, read_toml
 from scorecard import Torture
 
 MOST_SECONDS = 1.0
@@ -135,7 +136,7 @@ def test_a_configuration_runs_or_is_refused_by_name(
     ]
     bad += [verdict for verdict in shells if verdict.split()[0].isupper()]
     # A reader that takes unknown keys for granted is found out.
-    monkeypatch.setattr(config, "_refuse_unknown", lambda table, keys, where: None)
+    monkeypatch.setattr(spelling, "_refuse_unknown", lambda table, keys, where: None)
     twin = _read(tmp_path / "settings.toml", Written({"epoch": 1}, ("epoch",)))
     torture.record(
         "16",

@@ -16,9 +16,9 @@ import pytest
 
 from faults import NEEDS_ROOM, Disk, How
 from fedfomo import writing
-from fedfomo.config import flags_of
 from fedfomo.simulation import checkpoint, home
 from fedfomo.simulation.checkpoint import Checkpoints
+from fedfomo.spelling import flags_of
 from killed_runs import Alone, command, config_of, play
 from scorecard import Torture
 

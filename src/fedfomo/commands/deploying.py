@@ -43,6 +43,16 @@ class AddSiteConfig:
 
 
 @dataclass(frozen=True)
+class RemoveSiteConfig:
+    """Let a site leave a federation for good; it may be running."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The site's name."""
+    folder: Path = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
 class ServerConfig:
     """Run the server of a federation until all rounds are played."""
 
@@ -72,7 +82,14 @@ class StatusConfig:
 
 def deploy(arguments: list[str]) -> None:
     """Set up, run and watch a federation of real sites."""
-    verbs = {"init": init, "add-site": add_site, "server": server, "site": site, "status": status}
+    verbs = {
+        "init": init,
+        "add-site": add_site,
+        "remove-site": remove_site,
+        "server": server,
+        "site": site,
+        "status": status,
+    }
     try:
         choose("deploy", verbs, arguments)
     except ModuleNotFoundError as error:
@@ -103,6 +120,19 @@ def add_site(arguments: list[str]) -> None:
 
     place = provisioning.add_site(FederationFolder(config.folder), config.name)
     console.print(f"move {place.path} to the site; a running server serves it from the next round", soft_wrap=True)
+
+
+def remove_site(arguments: list[str]) -> None:
+    """Let a site leave a federation."""
+    config = parse("deploy remove-site", RemoveSiteConfig, arguments)
+    from fedfomo.flower import provisioning
+
+    folder = FederationFolder(config.folder)
+    staying = provisioning.remove_site(folder, config.name)
+    console.print(f"{config.name} has left: a running server asks it nothing from the next round on", soft_wrap=True)
+    minimum = folder.config().minimum
+    if len(staying) < minimum:
+        warn(f"{len(staying)} of at least {minimum} sites stay: no round is played until `deploy add-site` adds more")
 
 
 def server(arguments: list[str]) -> None:
@@ -143,15 +173,17 @@ def status(arguments: list[str]) -> None:
 
 def what_leaves(site: SiteFolder) -> str:
     """Say what a site sends, and what it has settled about its records."""
-    settings = site.privacy()
+    from fedfomo.flower.privacy_bill import settled
+
+    settings, bill = settled(site)
     kinds = "numbers of records, and what was found out about models that were sent here; never examples"
     if not settings.is_on:
         leaves = f"models as they were trained, test scores, {kinds}"
         return f"what leaves this site: {leaves}; {site.privacy_settings} can add noise"
     limit = settings.epsilon if settings.budget is None else settings.budget
     judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"
-    training = f"training records: ε at most {limit:g} (δ = {settings.delta:g})"
-    spent = f"{training}; validation records: {judged}; {site.bill} says what was spent"
+    training = f"training records: ε at most {limit:g} (δ = {settings.delta:g}); validation records: {judged}"
+    spent = f"{bill.fault or training}; {site.bill} says what was spent"
     return f"what leaves this site: models trained with noise, {kinds}; {spent}"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flwr.app import Array, ArrayRecord, RecordDict
+import time
+
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedfomo.flower.sealing import SealError
 
@@ -10,6 +12,18 @@ SEALED = "fedfomo.sealed"
 NONCE = "fedfomo.nonce"
 PROOF = "fedfomo.proof"
 SITE = "fedfomo.site"
+
+CLOCKS = 300.0  # seconds by which two machines' clocks may differ; Flower lets nobody in whose clock is further off
+
+
+def wanted_until(message: Message) -> float:
+    """Return until when, by this machine's clock, it is worth working on a message.
+
+    What counts is the time since it came here, which one clock tells alone. The server's clock is asked only whether
+    the message is much too old, since it may have waited before it was handed over, as in a machine that slept.
+    """
+    sent, seconds = message.metadata.created_at, message.metadata.ttl
+    return seconds + min(time.time(), sent + CLOCKS)
 
 
 def record_of(sealed: bytes) -> RecordDict:
@@ -20,7 +34,7 @@ def record_of(sealed: bytes) -> RecordDict:
 
 def content_of(record: RecordDict) -> bytes:
     """Unwrap bytes."""
-    try:
-        return record.array_records[SEALED][SEALED].data
-    except KeyError:
-        raise SealError("nothing sealed is in it") from None
+    arrays = record.array_records.get(SEALED, {})
+    if SEALED not in arrays or not isinstance(arrays[SEALED].data, bytes):
+        raise SealError("nothing sealed is in it")
+    return arrays[SEALED].data

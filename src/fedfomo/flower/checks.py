@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -42,9 +43,30 @@ def read_score(content: Any) -> Score | None:
         return None
     names = [field.name for field in fields(Score)]
     is_score = isinstance(content, dict) and sorted(content) == sorted(names)  # pyright: ignore[reportUnknownArgumentType]
-    if not (is_score and all(type(content[name]) in (int, float) for name in names)):
+    if not (is_score and all(_is_number(content[name]) for name in names) and _is_count(content["num_examples"])):
         raise wire.WireError("what it says of its model is no score")
     return Score(**content)
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether a value is a number that can be computed with and printed; it may be undefined."""
+    return not math.isinf(value) if type(value) is float else _is_count(abs(value)) if type(value) is int else False
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def most_numbers(schema: Any, longest: int, num_clients: int) -> int:
+    """Return how many numbers a message may hold, with room to spare: no tensor is longer than the longest."""
+    return 2 * wire.tensors_in(schema, num_clients) * max(longest, num_clients)
+
+
+def require_parts(flat: Mapping[str, Tensor], *parts: str) -> None:
+    """Refuse tensors that are not below one of these names."""
+    for name in flat:
+        if not name.startswith(tuple(part + "/" for part in parts)):
+            raise wire.WireError(f"unexpected tensor '{name}'")
 
 
 def part_of(flat: Mapping[str, Tensor], name: str) -> wire.Flat:

@@ -12,8 +12,8 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedfomo.flower.carriage import NONCE, PROOF, SITE, content_of, record_of
-from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.carriage import NONCE, PROOF, SITE, content_of, record_of, wanted_until
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.flower.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 
 app = ClientApp()
@@ -22,15 +22,15 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Carry out an order."""
-    order = content_of(message.content)
+    order, until = content_of(message.content), wanted_until(message)
     if WORKER_VARIABLE in os.environ:
         from fedfomo.flower.errands import send
 
-        answer = send(Path(os.environ[WORKER_VARIABLE]), order)
+        answer = send(Path(os.environ[WORKER_VARIABLE]), order, until)
     else:
         from fedfomo.flower.site_worker import Worker
 
-        answer = Worker.here().carry_out(order)
+        answer = Worker.here().carry_out(order, until)
     return Message(record_of(answer), reply_to=message)
 
 
@@ -40,5 +40,5 @@ def introduce(message: Message, context: Context) -> Message:
     site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
     card = site.card()
     nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
-    proof = Sealer.read(site.seal).seal(card.server_seal, nonce)
+    proof = Sealer.read(site.seal).seal(card.server_seal, nonce, Purpose.INTRODUCTION)
     return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)

@@ -1,7 +1,8 @@
 """Who was sent which model in which round, and whose it was: a log to which lines can only be added.
 
 Every line holds the hash of the line before it, so none can be changed, moved or taken out unnoticed; that none was
-cut off at the end shows in the count and hash that the server keeps elsewhere.
+cut off at the end shows in the count and hash that a second file, the witness, keeps. A line is on disk before the
+witness knows of it: whatever dies between, the log may be one line ahead, and never behind.
 """
 
 from __future__ import annotations
@@ -34,26 +35,24 @@ class DeliveryLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._witness = path.with_suffix(".head")
+        self.head, fault = examine(path)
+        aside = f"move {path.name} and {witness_of(path).name} aside, if you want to go on with a new log"
+        require(fault is None, f"{path} was tampered with: {fault}; find out why, then {aside}")
         _drop_torn_line(path)
-        self.head, fault = _walk(path)
-        require(fault is None, f"{path} was tampered with: {fault}; put it aside, and start a new one")
+        if path.exists():  # a line that the witness has not heard of must not become two
+            self._testify()
 
-    def add(self, *records: dict[str, Any]) -> None:
-        """Add lines, and return once they are on disk."""
-        lines: list[str] = []
-        number, previous = self.head.lines, self.head.hash
-        for record in records:
-            moment = datetime.now(UTC).isoformat(timespec="seconds")
-            line = json.dumps({"line": number, "time": moment, **record, "previous": previous})
-            number, previous = number + 1, _hash(line)
-            lines.append(line + "\n")
-        with self._path.open("a") as file:
-            file.writelines(lines)
+    def add(self, record: dict[str, Any]) -> None:
+        """Add a line, and return once it is on disk."""
+        moment = datetime.now(UTC).isoformat(timespec="seconds")
+        content = {"line": self.head.lines, "time": moment, **record, "previous": self.head.hash}
+        line = json.dumps(content).encode()
+        with self._path.open("ab") as file:
+            file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self.head = Head(number, previous)
-        write_atomically(self._witness, json.dumps(vars(self.head)).encode())
+        self.head = Head(self.head.lines + 1, _hash(line))
+        self._testify()
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Read all lines, the oldest first."""
@@ -61,11 +60,15 @@ class DeliveryLog:
             with self._path.open() as file:
                 yield from map(json.loads, file)
 
+    def _testify(self) -> None:
+        write_atomically(witness_of(self._path), json.dumps(vars(self.head)).encode())
+
 
 class Owners:
     """Whose the models are that may still be sent: those of each site's last two uploads.
 
-    Two, since a round that too few sites answered is played again with the models of the one before it.
+    Two, since a round that too few sites answered is played again with the models of the one before it. Several sites
+    can upload the same model: it stays with the one that was first, for as long as any of them has it.
     """
 
     def __init__(self) -> None:
@@ -77,45 +80,71 @@ class Owners:
         upload, known = list(hashes), self._uploads.get(site, [])
         if upload in known:
             return
-        for found in (found for outdated in known[:-1] for found in outdated):
-            self._owners.pop(found, None)
         self._uploads[site] = [*known[-1:], upload]
-        self._owners.update(dict.fromkeys(upload, site))
+        for found in upload:
+            self._owners.setdefault(found, site)
+        current = {found for uploads in self._uploads.values() for one in uploads for found in one}
+        for found in {found for outdated in known[:-1] for found in outdated} - current:
+            del self._owners[found]
 
     def of(self, models: Mapping[str, str]) -> dict[str, str]:
-        """Return the owners, as far as they are known, of named models that are given by their hashes."""
+        """Return who uploaded each of some named models first, by their hashes, as far as that is known."""
         return {name: self._owners[found] for name, found in models.items() if found in self._owners}
+
+
+def witness_of(path: Path) -> Path:
+    """Return where the end of a log is kept."""
+    return path.with_suffix(".head")
 
 
 def fault_in(path: Path) -> str | None:
     """Say what shows that a log was tampered with, or return None."""
-    if not path.exists():
-        return None
-    head, fault = _walk(path)
+    return examine(path)[1]
+
+
+def examine(path: Path) -> tuple[Head, str | None]:
+    """Return the end of a log, and what shows that it was tampered with; a server may be adding to it meanwhile."""
+    before = _witnessed(path)
+    if before is not None and not path.exists():
+        return Head(0, FIRST), f"it is gone, and {before.lines} lines were written"
+    hashes, fault = _walk(path)
+    after = _witnessed(path)
+    head = Head(len(hashes) - 1, hashes[-1])
+    known, latest = before or Head(0, FIRST), after or Head(0, FIRST)
     if fault is not None:
-        return fault
-    witness = path.with_suffix(".head")
-    with reading(witness, "the log's end cannot be vouched for"):
-        known = Head(**json.loads(witness.read_bytes())) if witness.exists() else Head(0, FIRST)
+        return head, fault
     if head.lines < known.lines:
-        return f"it has {head.lines} lines, of {known.lines} that were written"
-    if head.lines == known.lines and head.hash != known.hash:
-        return "its last line is not the one that was written"
-    return None
+        return head, f"it has {head.lines} lines, of {known.lines} that were written"
+    if hashes[known.lines] != known.hash:
+        return head, f"line {known.lines} is not the one that was written"
+    if head.lines > latest.lines + 1:
+        return head, f"it has {head.lines} lines, and {latest.lines} were written"
+    return head, None
 
 
-def _walk(path: Path) -> tuple[Head, str | None]:
-    head = Head(0, FIRST)
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+def _witnessed(path: Path) -> Head | None:
+    witness = witness_of(path)
+    if not witness.exists():
+        return None
+    with reading(witness, f"nobody can vouch for {path.name}; move both aside, if you want to go on with a new log"):
+        known = json.loads(witness.read_bytes())
+        return Head(max(0, int(known["lines"])), str(known["hash"]))
+
+
+def _walk(path: Path) -> tuple[list[str], str | None]:
+    """Return the hashes of all lines that follow from each other, and what is wrong with the first that does not."""
+    hashes = [FIRST]
+    content = path.read_bytes() if path.exists() else b""
+    for line in content.split(b"\n")[:-1]:  # what a crash tore, or a server is just writing, has no end
         try:
             record = json.loads(line)
-            follows = record["previous"] == head.hash and record["line"] == head.lines
+            follows = record["previous"] == hashes[-1] and record["line"] == len(hashes) - 1
         except (ValueError, KeyError, TypeError, RecursionError):
             follows = False
         if not follows:
-            return head, f"line {head.lines + 1} does not follow from the one before"
-        head = Head(head.lines + 1, _hash(line))
-    return head, None
+            return hashes, f"line {len(hashes)} does not follow from the one before"
+        hashes.append(_hash(line))
+    return hashes, None
 
 
 def _drop_torn_line(path: Path) -> None:
@@ -125,5 +154,5 @@ def _drop_torn_line(path: Path) -> None:
         os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def _hash(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest()
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from fedfomo.flower.sealing import SealError
 
+TIME = struct.Struct("<d")  # until when an order's answer is wanted
 START = 60.0  # seconds that a worker has to start
 REFUSED = b""  # in place of an answer, which is sealed and so never empty
 
@@ -25,12 +27,13 @@ class RefusedError(RuntimeError):
     """The worker found no order of the server in what it was given."""
 
 
-def send(socket: Path, order: bytes) -> bytes:
-    """Let the worker carry out an order."""
+def send(socket: Path, order: bytes, until: float) -> bytes:
+    """Let the worker carry out an order, of which it may have others to do first, if it is wanted still."""
     closes = time.monotonic() + START
     while True:
         try:
             with Client(str(socket), "AF_UNIX") as worker:
+                worker.send_bytes(TIME.pack(until))
                 worker.send_bytes(order)
                 answer = worker.recv_bytes()
         except (FileNotFoundError, ConnectionRefusedError):
@@ -45,24 +48,25 @@ def send(socket: Path, order: bytes) -> bytes:
             return answer
 
 
-def receive(socket: Path, carry_out: Callable[[bytes], bytes]) -> None:
+def receive(socket: Path, carry_out: Callable[[bytes, float], bytes]) -> None:
     """Carry out orders, one by one, for ever; what is no order of the server is logged and refused."""
     socket.unlink(missing_ok=True)
     with Listener(str(socket), "AF_UNIX") as door:
         while True:
             with door.accept() as sender:
                 try:
+                    (until,) = TIME.unpack(sender.recv_bytes())
                     order = sender.recv_bytes()
-                except (EOFError, OSError):
+                except (EOFError, OSError, struct.error):
                     continue  # whoever asked is gone, perhaps in the midst of it
-                answer = _answer(order, carry_out)
+                answer = _answer(order, until, carry_out)
                 with suppress(BrokenPipeError, ConnectionResetError):
                     sender.send_bytes(answer)
 
 
-def _answer(order: bytes, carry_out: Callable[[bytes], bytes]) -> bytes:
+def _answer(order: bytes, until: float, carry_out: Callable[[bytes, float], bytes]) -> bytes:
     try:
-        return carry_out(order)
+        return carry_out(order, until)
     except SealError as error:
         log.warning("an order is refused: %s", error)
         return REFUSED

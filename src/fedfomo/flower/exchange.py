@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedfomo import wire
 from fedfomo.client import ClientId
 from fedfomo.federation import AnyAlgorithm, messages_of
-from fedfomo.flower.checks import below, part_of, read_message, read_score
+from fedfomo.flower.checks import below, most_numbers, part_of, read_message, read_score
 from fedfomo.flower.parcels import Header, Parcel
 from fedfomo.flower.post import Post
 from fedfomo.model import Score
@@ -29,6 +29,7 @@ class FlowerExchange:
         self.greeted: set[ClientId] = set()  # sites that know the initial model
         self.answered: list[ClientId] = []  # in the last call
         self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
+        self.fault_of: Callable[[Any], str | None] = lambda upload: None  # what the round will say to an upload
         self.after_update: dict[ClientId, Score] = {}
         self.after_training: dict[ClientId, Score] = {}
         self._post = post
@@ -55,14 +56,14 @@ class FlowerExchange:
     def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Parcel]]:
         self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
         orders = ((slot, self._order(kind, round, slot, download)) for slot, download in downloads.items())
-        for slot, answer in self._post.ask(orders, self.nodes, self._deadline):
+        for slot, answer in self._post.ask(orders, self.nodes, self._deadline, self._most(downloads)):
             if answer.header.get("is_lost"):
                 self.greeted.discard(slot)
                 continue
             try:
                 told = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
             except wire.WireError as error:
-                self.refused[slot] = str(error)
+                self._refuse(slot, round, part_of(answer.tensors, "upload"), error)
                 continue
             self.greeted.add(slot)
             self.answered.append(slot)
@@ -70,6 +71,12 @@ class FlowerExchange:
                 if score is not None:
                     scores[slot] = score
             yield slot, answer
+
+    def _most(self, downloads: Mapping[ClientId, Any]) -> int:
+        """Return how many numbers an answer may hold: what is uploaded is as long as the model, or as what was sent."""
+        sent = [self._initial, *(wire.pack(download) for download in downloads.values())]
+        longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
+        return most_numbers(self._upload, longest, self._constants["num_clients"])
 
     def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Parcel:
         header = {**self._constants, "kind": kind, "round": round, "slot": slot}
@@ -83,7 +90,11 @@ class FlowerExchange:
         try:
             upload = read_message(self._upload, flat, self._constants["limit"])
         except wire.WireError as error:
-            self.refused[slot] = str(error)
+            self._refuse(slot, round, flat, error)
             return None
-        self._post.note_upload(slot, round, flat)
+        self._post.note_upload(slot, round, flat, is_refused=self.fault_of(upload) is not None)
         return upload
+
+    def _refuse(self, slot: ClientId, round: int, flat: Flat, error: wire.WireError) -> None:
+        self.refused[slot] = str(error)
+        self._post.note_upload(slot, round, flat, is_refused=True)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -32,19 +31,27 @@ class Parcel:
         return len(header).to_bytes(4, "little") + header + save(_apart(quantise(self.tensors, bits)))
 
     @classmethod
-    def read(cls, content: bytes) -> Parcel:
-        """Read a parcel; refuse what is none."""
+    def read(cls, content: bytes, most: int | None = None) -> Parcel:
+        """Read a parcel; refuse what is none, and one that holds more numbers than it may."""
         end = 4 + int.from_bytes(content[:4], "little")
         if max(end, header_length(content[end : end + 8])) > MOST_HEADER:
             raise WireError("it is no parcel (its header is too long)")
         try:
             header = json.loads(content[4:end])
             tensors = load(content[end:])
-        except (ValueError, RecursionError, SafetensorError) as error:
-            raise WireError(f"it is no parcel ({error})") from None
+        except Exception as error:  # whatever forged bytes make their reader raise
+            raise WireError(f"it is no parcel ({type(error).__name__}: {error})") from None
+        count = sum(tensor.numel() for tensor in tensors.values())
+        if most is not None and count > most:
+            raise WireError(f"it holds {count:,} numbers, more than {most:,}")
         if not isinstance(header, dict):
             raise WireError("its header is no table")
         return cls(header, restore(tensors))
+
+
+def most_bytes(most: int) -> int:
+    """Return how long a parcel may be that holds at most so many numbers; none is longer than 8 bytes."""
+    return 8 * most + 2 * MOST_HEADER
 
 
 def digest_of(tensor: Tensor) -> str:

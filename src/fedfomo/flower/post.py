@@ -6,6 +6,8 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,18 +16,28 @@ from flwr.serverapp import Grid
 
 from fedfomo.client import ClientId
 from fedfomo.flower.carriage import NONCE, PROOF, SITE, content_of, record_of
-from fedfomo.flower.checks import ECHOED, require_header
+from fedfomo.flower.checks import ECHOED, require_header, require_parts
 from fedfomo.flower.delivery_log import DeliveryLog, Owners
-from fedfomo.flower.parcels import Parcel, digest_of
-from fedfomo.flower.sealing import Sealer, SealError
+from fedfomo.flower.foreign_words import printable
+from fedfomo.flower.parcels import Header, Parcel, digest_of, most_bytes
+from fedfomo.flower.replies import Correspondence, ReplyError
+from fedfomo.flower.sealing import Purpose, Sealer, SealError
 from fedfomo.flower.settings import FederationFolder, Site
 from fedfomo.wire import Flat, WireError
 
-POLL = 0.2  # seconds between looks for answers
 INTRODUCTION = 60.0  # seconds that a stranger has to say who it is
 AGAIN = 300.0  # seconds before it is asked again
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A site that was sent an order, what its answer has to repeat of the order's header, and how much it may hold."""
+
+    site: Site
+    echoed: Header
+    most: int  # numbers in its answer
 
 
 class Post:
@@ -43,13 +55,13 @@ class Post:
         self._asked: dict[int, float] = {}  # when strangers may be asked again
         self._owners = Owners()
         for record in self.deliveries.records():  # what was uploaded before a restart
-            if record["event"] == "received":
+            if record.get("event") == "received":
                 self._owners.note(record["from"], record["models"].values())
 
     def online(self) -> dict[ClientId, int]:
-        """Return the nodes of the sites that are there now; the registry is read anew, since sites may join."""
-        sites = self._folder.registry()
-        names = {site.key.strip(): site.name for site in sites}
+        """Return the nodes of the sites that are there now; the registry is read anew: sites may join, or leave."""
+        sites = self._folder.members()
+        names = {site.key.strip(): site.name for site in self._folder.registry()}
         nodes = {node.node_id: names.get(node.public_key.decode(errors="replace").strip()) for node in self._nodes()}
         strangers = [node for node, name in nodes.items() if name is None and self._is_new(node)]
         if strangers:
@@ -59,72 +71,77 @@ class Post:
         return {slots[name]: node for node, name in sorted(found.items()) if name in slots}
 
     def names(self) -> dict[ClientId, str]:
-        """Return the sites' names by slot."""
-        return {site.slot: site.name for site in self._folder.registry()}
+        """Return the sites' names by slot, also of those that have left."""
+        return _Names({site.slot: site.name for site in self._folder.registry()})
 
     def ask(
-        self, orders: Iterable[tuple[ClientId, Parcel]], nodes: Mapping[ClientId, int], seconds: float
+        self, orders: Iterable[tuple[ClientId, Parcel]], nodes: Mapping[ClientId, int], seconds: float, most: int
     ) -> Iterator[tuple[ClientId, Parcel]]:
-        """Send every order and yield good answers until all are there or time is up; no answer counts later."""
-        self.faults, self.bytes_sent, self.bytes_received = {}, 0, 0
-        sites = {site.slot: site for site in self._folder.registry()}
-        closes = time.monotonic() + seconds
-        waiting: dict[str, tuple[ClientId, Parcel]] = {}
-        for slot, order in orders:
-            message_id = self._send(sites[slot], nodes[slot], order, closes)
-            waiting[message_id] = slot, Parcel(order.header, {})
-        while waiting and time.monotonic() < closes:
-            for reply in self._grid.pull_messages(list(waiting)):
-                # A dead node's error comes from the SuperLink: only the message it replies to tells whose it is.
-                slot, order = waiting.pop(reply.metadata.reply_to_message_id)
-                answer = self._open(sites[slot], order, reply)
-                if answer is not None:
-                    yield slot, answer
-            time.sleep(POLL if waiting else 0)
-        for slot, _ in waiting.values():
-            self._note(sites[slot], f"no answer within {seconds:.0f} s")
+        """Send every order and yield good answers, which hold no more numbers than they may.
 
-    def note_upload(self, slot: ClientId, round: int, models: Flat) -> None:
-        """Log whose model arrived, so that deliveries can say whose they were."""
+        Each site has so many seconds, and no answer counts later.
+        """
+        self.faults, self.bytes_sent, self.bytes_received = {}, 0, 0
+        sites = {site.slot: site for site in self._folder.members()}
+        letters = Correspondence[_Asked, bytes](self._grid, seconds, content_of)
+        for slot, order in orders:
+            if slot not in sites:
+                continue  # it has left since
+            message = self._message(sites[slot], nodes[slot], order, seconds)
+            asked = _Asked(sites[slot], {name: order.header[name] for name in ECHOED}, most)
+            yield from self._good(letters.send(message, asked))
+        yield from self._good(letters.wait())
+
+    def note_upload(self, slot: ClientId, round: int, models: Flat, is_refused: bool) -> None:
+        """Log whose model arrived, so that deliveries can say whose they were; one that is refused is never sent."""
         name = self.names()[slot]
         hashes = _hashes(models)
-        self._owners.note(name, hashes.values())
-        self.deliveries.add({"event": "received", "round": round, "from": name, "models": hashes})
+        if not is_refused:
+            self._owners.note(name, hashes.values())
+        event = "refused" if is_refused else "received"
+        self.deliveries.add({"event": event, "round": round, "from": name, "models": hashes})
 
-    def _send(self, site: Site, node: int, order: Parcel, closes: float) -> str:
-        sealed = self._sealer.seal(site.seal, order.to_bytes(order.header["bits"]))
+    def _message(self, site: Site, node: int, order: Parcel, seconds: float) -> Message:
+        sealed = self._sealer.seal(site.seal, order.to_bytes(order.header["bits"]), Purpose.ORDER)
         hashes = _hashes(order.tensors)
         header = {name: order.header[name] for name in ("round", "attempt", "kind")}
         self.deliveries.add(
             {"event": "sent", **header, "to": site.name, "models": hashes, "of": self._owners.of(hashes)}
         )
-        left = max(1.0, closes - time.monotonic())
-        record = record_of(sealed)
-        message = Message(record, node, MessageType.TRAIN, ttl=left, group_id=str(order.header["round"]))
         self.bytes_sent += len(sealed)
-        (message_id,) = self._grid.push_messages([message])
-        return message_id
+        return Message(record_of(sealed), node, MessageType.TRAIN, ttl=seconds, group_id=str(order.header["round"]))
 
-    def _open(self, site: Site, order: Parcel, reply: Message) -> Parcel | None:
-        if reply.has_error():
-            self._note(site, f"{reply.error.reason or 'failed'} (code {reply.error.code})")
-            return None
-        try:
-            sealed = content_of(reply.content)
-            self.bytes_received += len(sealed)
-            answer = Parcel.read(self._sealer.open(site.seal, sealed))
-            require_header(answer.header, {name: order.header[name] for name in ECHOED})
-        except (SealError, WireError) as error:
-            self._note(site, str(error))
-            return None
-        if "fault" in answer.header:
-            self._note(site, str(answer.header["fault"]))
-            return answer if answer.header.get("is_lost") else None
+    def _good(self, replies: Iterator[tuple[_Asked, bytes | ReplyError]]) -> Iterator[tuple[ClientId, Parcel]]:
+        """Yield the answers that can be used, and note what is wrong with the others."""
+        for asked, reply in replies:
+            try:
+                answer = self._open(asked, reply)
+            except (ReplyError, SealError, WireError) as error:
+                self._note(asked.site, str(error))
+                continue
+            if "fault" in answer.header:
+                self._note(asked.site, answer.header["fault"])
+            if "fault" not in answer.header or answer.header.get("is_lost"):
+                yield asked.site.slot, answer
+
+    def _open(self, asked: _Asked, reply: bytes | ReplyError) -> Parcel:
+        if isinstance(reply, ReplyError):
+            raise reply
+        self.bytes_received += len(reply)
+        if len(reply) > most_bytes(asked.most):
+            raise WireError(f"it has {len(reply):,} bytes, more than {most_bytes(asked.most):,}")
+        answer = Parcel.read(self._sealer.open(asked.site.seal, reply, Purpose.ANSWER), asked.most)
+        require_header(answer.header, asked.echoed)
+        if not isinstance(answer.header.get("fault", ""), str):
+            raise WireError("what it says of its fault is no text")
+        if "fault" not in answer.header and not isinstance(answer.header.get("uploads"), bool):
+            raise WireError("it does not say whether it uploads anything")
+        require_parts(answer.tensors, *(["upload"] if answer.header.get("uploads") else []))
         return answer
 
     def _note(self, site: Site, fault: str) -> None:
-        log.warning("%s: %s", site.name, fault)
-        self.faults[site.slot] = fault
+        self.faults[site.slot] = printable(fault)
+        log.warning("%s: %s", site.name, self.faults[site.slot])
 
     def _nodes(self) -> list[Any]:
         return list(self._grid.get_nodes())
@@ -141,17 +158,36 @@ class Post:
         """Ask nodes whose keys are not known who they are; a seal over a fresh nonce proves it."""
         nonce = secrets.token_bytes(32)
         question = RecordDict({NONCE: ConfigRecord({NONCE: nonce})})
+        letters = Correspondence[int, Any](self._grid, INTRODUCTION, _claim_in)
         messages = [Message(question, node, MessageType.QUERY, ttl=INTRODUCTION) for node in nodes]
-        for reply in self._grid.send_and_receive(messages, timeout=INTRODUCTION):
-            if reply.has_error():
-                continue
-            claim: Any = reply.content.config_records.get(PROOF, {})
-            site = sites.get(str(claim.get(SITE)))
+        sent = (letters.send(message, node) for message, node in zip(messages, nodes, strict=True))
+        for node, claim in chain(chain.from_iterable(sent), letters.wait()):
             try:
-                if site and self._sealer.open(site.seal, bytes(claim[PROOF])) == nonce:
-                    self._introduced[reply.metadata.src_node_id] = site.name
-            except SealError:
-                log.warning("a node says that it is %s, and is not", site and site.name)
+                self._introduced[node] = self._proven(claim, nonce, sites)
+            except SealError as error:
+                log.warning("a node does not show who it is: %s", printable(str(error)))
+
+    def _proven(self, claim: Any, nonce: bytes, sites: Mapping[str, Site]) -> str:
+        """Return the name of the site that claims to be one; refuse a claim without proof."""
+        if isinstance(claim, ReplyError):
+            raise SealError(str(claim))
+        site, proof = sites.get(str(claim.get(SITE))), claim.get(PROOF)
+        if site is None or not isinstance(proof, bytes):
+            raise SealError("it names no site, or brings no proof")
+        if self._sealer.open(site.seal, proof, Purpose.INTRODUCTION) != nonce:
+            raise SealError(f"it says that it is {site.name}, and is not")
+        return site.name
+
+
+def _claim_in(content: RecordDict) -> Any:
+    return content.config_records.get(PROOF) or {}
+
+
+class _Names(dict[ClientId, str]):
+    """Names by slot; a site that somebody struck from the registry by hand is called by its slot."""
+
+    def __missing__(self, slot: ClientId) -> str:
+        return f"site {slot}"
 
 
 def _hashes(models: Flat) -> dict[str, str]:

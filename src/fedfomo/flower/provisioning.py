@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,10 +20,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedfomo.config import options_of, write_toml
-from fedfomo.errors import require
+from fedfomo.errors import require, unknown
 from fedfomo.flower.sealing import Sealer, write_key
 from fedfomo.flower.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder, host_and_port
+from fedfomo.spelling import options_of, write_toml
 from fedfomo.writing import PRIVATE, write_atomically
 
 YEARS = 5
@@ -64,12 +65,42 @@ def provision(
 
 def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     """Add a site: its keys, its slot, and the folder to hand over."""
-    config, sites, identity = folder.config(), folder.registry(), folder.identity()
-    _check_name(name, [site.name for site in sites])
-    free = sorted(set(range(config.capacity)) - {site.slot for site in sites})
-    require(bool(free), f"the federation was made for {config.capacity} sites: make a new one with a larger --capacity")
-    place = SiteFolder(folder.sites / name)
-    place.path.mkdir(mode=0o700)
+    with folder.registry_locked():
+        config, sites, identity = folder.config(), folder.registry(), folder.identity()
+        _check_name(name, [site.name for site in sites])
+        free = sorted(set(range(config.capacity)) - {site.slot for site in sites})
+        more = "make a new one with a larger --capacity"
+        require(bool(free), f"the federation was made for {config.capacity} sites: {more}")
+        place, unfinished = folder.sites / name, folder.sites / f"{name}.unfinished"
+        stranger = f"{place} exists, and no site of that name: move the folder away, or choose another name"
+        require(not place.exists(), stranger)
+        shutil.rmtree(unfinished, ignore_errors=True)  # of an earlier try that was killed
+        folder.sites.mkdir(mode=0o700, exist_ok=True)  # whoever has handed all over may have deleted it
+        unfinished.mkdir(mode=0o700)
+        pem, seal = _equip(folder, config, name, identity, SiteFolder(unfinished))
+        unfinished.rename(place)
+        # Drawn, so that the order in which sites joined does not tell who is who.
+        folder.write_registry(identity, [*sites, Site(name, secrets.choice(free), pem, seal)])
+    return SiteFolder(place)
+
+
+def remove_site(folder: FederationFolder, name: str) -> list[Site]:
+    """Let a site leave for good, and return those that stay."""
+    with folder.registry_locked():
+        sites = folder.registry()
+        if name not in {site.name for site in sites}:
+            raise unknown("site", name, [site.name for site in sites])
+        require(any(site.name == name for site in folder.members()), f"site '{name}' has left already")
+        folder.write_registry(
+            folder.identity(), [replace(site, has_left=True) if site.name == name else site for site in sites]
+        )
+        return folder.members()
+
+
+def _equip(
+    folder: FederationFolder, config: FederationConfig, name: str, identity: str, place: SiteFolder
+) -> tuple[str, str]:
+    """Fill the folder to hand over, and return the public halves of the site's two keys."""
     key = ec.generate_private_key(ec.SECP384R1())
     encryption = serialization.NoEncryption()
     formats = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
@@ -85,9 +116,7 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     shutil.copy(TEMPLATES / "privacy.toml", place.privacy_settings)
     server_seal = Sealer.read(folder.server / "sealing.key").public_key
     place.write_card(SiteCard(name, identity, config.address, server_seal, config.plaintext))
-    # Drawn, so that the order in which sites joined does not tell who is who.
-    folder.write_registry(identity, [*sites, Site(name, secrets.choice(free), pem, seal)])
-    return place
+    return pem, seal
 
 
 def _check_name(name: str, taken: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from fedfomo.wire import Flat, WireError
 
 BLOCK = 1024  # coordinates that share a smallest and a largest value
 RESTORED_AT_ONCE = 64  # blocks
+PARTS = ("levels", "low", "step")
 LEVELS = {8: torch.uint8, 16: torch.uint16}
 
 
@@ -32,12 +33,14 @@ def quantise(flat: Mapping[str, Tensor], bits: int) -> Flat:
 
 
 def restore(flat: Mapping[str, Tensor]) -> Flat:
-    """Undo `quantise`, up to its error."""
+    """Undo `quantise`, up to its error; refuse parts of nothing, and a model in both forms."""
     restored: Flat = {}
     for name, tensor in flat.items():
-        owner, _, part = name.rpartition(":")
-        if not owner:
+        owner, colon, part = name.rpartition(":")
+        if not colon:
             restored[name] = tensor
+        elif part not in PARTS or f"{owner}:levels" not in flat or owner in flat:
+            raise WireError(f"'{name}' is no part of a quantised form")
         elif part == "levels":
             restored[owner] = _from_levels(owner, flat)
     return restored
@@ -54,7 +57,7 @@ def _to_levels(tensor: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _from_levels(name: str, flat: Mapping[str, Tensor]) -> Tensor:
     try:
-        levels, low, step = (flat[f"{name}:{part}"] for part in ("levels", "low", "step"))
+        levels, low, step = (flat[f"{name}:{part}"] for part in PARTS)
     except KeyError:
         raise WireError(f"'{name}' lacks a part of its quantised form") from None
     count = -(-levels.numel() // BLOCK)

@@ -10,8 +10,10 @@ from typing import Any
 from fedfomo.errors import InputError, require
 from fedfomo.flower.processes import Group, alone, answers, ask_flower, environment, is_alive, program, wait_until
 from fedfomo.flower.settings import SERVER_VARIABLE, FederationFolder
+from fedfomo.json_files import read_json
 
 START = 180.0  # seconds that a SuperLink or a ServerApp has to start
+AGAIN = 60.0  # seconds before the SuperLink is asked again to turn a site away
 HOPELESS = 5  # deaths of a ServerApp in one round
 CONNECTION = "fedfomo"  # the name of the SuperLink in Flower's own configuration
 
@@ -61,9 +63,10 @@ class ServerProcess:
         self._log = (folder.server / "flower.log").open("ab")
         self._link: Group | None = None
         self._run = ""
-        self._registered: set[str] = set()
+        self._registered: dict[str, str] = {}  # what Flower calls each site
+        self._overdue: dict[str, float] = {}  # when to try again to strike a site off
         self._deaths = 0  # of the ServerApp, since a round was completed
-        self._status = b""
+        self._rounds_done = 0  # when it died last
 
     def run(self) -> None:
         """Keep SuperLink and run going until the federation is finished."""
@@ -104,9 +107,9 @@ class ServerProcess:
 
     def _give_up_if_hopeless(self) -> None:
         """Give up when the ServerApp dies again and again without completing a round."""
-        status = self._folder.status.read_bytes() if self._folder.status.exists() else b""
-        self._deaths = self._deaths + 1 if status == self._status else 1
-        self._status = status
+        status = read_json(self._folder.status, "delete it") if self._folder.status.exists() else {"rounds_done": 0}
+        self._deaths = self._deaths + 1 if status["rounds_done"] == self._rounds_done else 1
+        self._rounds_done = status["rounds_done"]
         log = self._folder.failure.with_suffix(".log")
         require(self._deaths < HOPELESS, f"the ServerApp died {HOPELESS} times in one round; {log} may say why")
 
@@ -133,20 +136,41 @@ class ServerProcess:
         ]
         self._link = Group(command, self._environment, self._log)
         self._run = ""
-        self._registered = set()
+        self._registered, self._overdue = {}, {}
         link = self._link
         started = wait_until(lambda: answers(host, port) or link.exit_code is not None, START)
         is_up = started and link.exit_code is None
         require(is_up, f"the SuperLink does not start; {self._log.name} says why")
 
     def _register(self) -> None:
-        """Tell the SuperLink the keys of all sites, those that were added since included."""
+        """Tell the SuperLink the keys of all sites, those that were added since included, and who has left since."""
         if self._config.plaintext:
             return
         for site in self._folder.registry():
-            if site.name not in self._registered:
-                self._flower("supernode", "register", str(self._folder.server / f"{site.name}.pub"))
-                self._registered.add(site.name)
+            if site.has_left:
+                self._strike_off(site.name)
+            elif site.name not in self._registered:
+                answer = self._flower("supernode", "register", str(self._folder.server / f"{site.name}.pub"))
+                self._registered[site.name] = str(answer["node-id"])
+
+    def _strike_off(self, name: str) -> None:
+        """Let the SuperLink turn a site away; it is asked for nothing any more, whether this succeeds or not."""
+        if name not in self._registered or time.monotonic() < self._overdue.get(name, 0.0):
+            return
+        try:
+            self._flower("supernode", "unregister", self._registered[name])
+        except FlowerCommandError as error:
+            if self._lets_in(self._registered[name]):
+                if name not in self._overdue:
+                    self._tell(f"{name} has left, and the SuperLink lets it in still: {error}; it is asked again")
+                self._overdue[name] = time.monotonic() + AGAIN
+                return
+        del self._registered[name]
+
+    def _lets_in(self, node: str) -> bool:
+        """Tell whether the SuperLink lets a node in: of one that was never on line it says no, and then complains."""
+        nodes = self._flower("supernode", "list")["nodes"]
+        return any(found["node-id"] == node and found["status"] != "unregistered" for found in nodes)
 
     def _start_run(self) -> None:
         self._folder.process.unlink(missing_ok=True)

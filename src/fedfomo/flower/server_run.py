@@ -18,7 +18,6 @@ from flwr.serverapp import Grid
 
 from fedfomo import wire
 from fedfomo.client import ClientId, Start
-from fedfomo.config import options_of
 from fedfomo.federation import (
     Federation,
     PlayedRound,
@@ -28,8 +27,11 @@ from fedfomo.federation import (
     messages_of,
     play_round,
     traffic_of,
+    upload_check,
 )
 from fedfomo.flower.exchange import FlowerExchange, TooFewError
+from fedfomo.flower.foreign_words import printable
+from fedfomo.flower.leaving import with_models_of
 from fedfomo.flower.methods import make_method
 from fedfomo.flower.own_code import layout_digest, load_model
 from fedfomo.flower.post import Post
@@ -37,6 +39,7 @@ from fedfomo.flower.settings import FederationConfig, FederationFolder
 from fedfomo.simulation.checkpoint import Checkpoint
 from fedfomo.simulation.home import RunHome, to_json
 from fedfomo.simulation.relations import HasAffinity
+from fedfomo.spelling import options_of
 from fedfomo.writing import PRIVATE, write_atomically
 
 POLL = 0.5  # seconds between looks at who is on line
@@ -52,7 +55,8 @@ def serve(grid: Grid, folder: FederationFolder) -> None:
     (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
     home = RunHome(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
     try:
-        start = Start(own.initial, own.model.layout, config.capacity, config.rounds)
+        present = tuple(sorted(site.slot for site in folder.members()))
+        start = Start(own.initial, own.model.layout, config.capacity, config.rounds, present=present)
         _ServerRun(grid, folder, config, start, layout_digest(own.model), home).play()
     finally:
         home.close()
@@ -109,7 +113,7 @@ class _ServerRun:
     def _round(self, before: Checkpoint) -> Checkpoint:
         round, began = before.rounds_done, time.monotonic()  # noqa: A001
         played, cohort = self._play(round, self._state(before))
-        refused = {**played.refused, **self._exchange.refused}
+        refused = _printable({**played.refused, **self._exchange.refused})
         after = Checkpoint(
             configuration=before.configuration,
             rounds_done=round + 1,
@@ -125,7 +129,7 @@ class _ServerRun:
         ).with_checksums(self._home.tensors.checksums)
         self._home.checkpoints.save(after)
         self._home.tensors.delete_all_but(self._home.checkpoints.files_in_use())
-        self._tell_status(round, cohort, refused, played.suspected, time.monotonic() - began)
+        self._tell_status(round + 1, cohort, refused, played.suspected, time.monotonic() - began)
         return after
 
     def _play(self, round: int, state: Any) -> tuple[PlayedRound[Any], list[ClientId]]:
@@ -139,10 +143,14 @@ class _ServerRun:
             online = sorted(self._exchange.nodes)
             drawn = draw_cohort(len(online), config.participation, config.seed, round, least)
             cohort = [online[place] for place in drawn]
+            began = time.monotonic()
+            self._exchange.fault_of = upload_check(self._federation, state)
             try:
                 return play_round(self._federation, state, round, cohort, self._exchange), cohort
             except TooFewError as error:
                 log.warning("round %d is played again in %g s: %s", round, pause, error)
+                seconds = time.monotonic() - began
+                self._tell_status(round, cohort, _printable(self._exchange.refused), {}, seconds, again=str(error))
             time.sleep(pause)
             least, pause = least + 1, min(2 * pause, LONGEST_PAUSE)
 
@@ -152,12 +160,13 @@ class _ServerRun:
         downloads = dispatch_all(self._federation, state, round, sorted(self._exchange.nodes))
         self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
-        names = self._post.names()
+        names, members = self._post.names(), {site.name for site in self._folder.members()}
         result = {
             "method": self._config.method,
             "rounds": self._config.rounds,
             "after_update": {names[slot]: asdict(score) for slot, score in self._exchange.after_update.items()},
-            "without_last_update": sorted(set(names.values()) - {names[slot] for slot in self._exchange.answered}),
+            "without_last_update": sorted(members - {names[slot] for slot in self._exchange.answered}),
+            "left": sorted(set(names.values()) - members),
             "refusals": {names[slot]: number for slot, number in last.refusals.items()},
             "traffic": asdict(traffic),
             "sites": {name: slot for slot, name in names.items()},
@@ -167,7 +176,7 @@ class _ServerRun:
 
     def _await_everybody(self) -> None:
         closes = time.monotonic() + self._config.patience
-        while time.monotonic() < closes and len(self._post.online()) < len(self._folder.registry()):
+        while time.monotonic() < closes and len(self._post.online()) < len(self._folder.members()):
             time.sleep(POLL)
 
     def _at_least(self, minimum: int) -> Mapping[ClientId, int]:
@@ -176,7 +185,8 @@ class _ServerRun:
         return nodes
 
     def _state(self, checkpoint: Checkpoint) -> Any:
-        return wire.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
+        state = wire.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
+        return with_models_of(state, {site.slot for site in self._folder.members()})
 
     def _next_attempt(self) -> int:
         """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""
@@ -206,16 +216,18 @@ class _ServerRun:
 
     def _tell_status(
         self,
-        round: int,
+        rounds_done: int,
         cohort: list[ClientId],
         refused: Mapping[ClientId, str],
         suspected: Mapping[ClientId, str],
         seconds: float,
+        again: str | None = None,  # why a round is played again
     ) -> None:
         names = self._post.names()
         status = {
-            "rounds_done": round + 1,
+            "rounds_done": rounds_done,
             "rounds": self._config.rounds,
+            "again": again,
             "asked": [names[slot] for slot in cohort],
             "answered": [names[slot] for slot in sorted(self._exchange.answered)],
             "faults": {names[slot]: fault for slot, fault in self._post.faults.items()},
@@ -227,6 +239,11 @@ class _ServerRun:
             "time": time.time(),
         }
         write_atomically(self._folder.status, json.dumps(status, indent=1).encode())
+
+
+def _printable(refused: Mapping[ClientId, str]) -> dict[ClientId, str]:
+    """Return why uploads were refused; the reason may quote what a site called its tensors."""
+    return {slot: printable(reason) for slot, reason in refused.items()}
 
 
 def _digest(config: FederationConfig, identity: str, model: Any) -> str:

@@ -5,13 +5,16 @@ No torch here: commands that only write or read files should not take seconds.
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fedfomo.config import read_toml
 from fedfomo.errors import reading, require
 from fedfomo.privacy.config import Privacy
+from fedfomo.spelling import read_toml
 from fedfomo.training import Sgd
 from fedfomo.writing import write_atomically
 
@@ -96,6 +99,7 @@ class Site:
     slot: int  # its id in the method, drawn at random: all that other sites ever learn of it
     key: str  # by which Flower knows it: the public half of its authentication key, PEM
     seal: str  # the public key that is sealed to
+    has_left: bool = False  # its name stays, for logs and results; its slot is nobody else's ever
 
 
 class FederationFolder:
@@ -125,10 +129,14 @@ class FederationFolder:
         return read_toml(self.settings, FederationConfig)
 
     def registry(self) -> list[Site]:
-        """Read who belongs to the federation."""
+        """Read who belongs to the federation, or did before it left."""
         self.require()
         with reading(self._registry, "restore it from a copy"):
             return [Site(**site) for site in json.loads(self._registry.read_bytes())["sites"]]
+
+    def members(self) -> list[Site]:
+        """Read who belongs to the federation now."""
+        return [site for site in self.registry() if not site.has_left]
 
     def identity(self) -> str:
         """Return what tells this federation from any other."""
@@ -139,6 +147,22 @@ class FederationFolder:
         """Write who belongs to the federation."""
         content = {"federation": identity, "sites": [asdict(site) for site in sites]}
         write_atomically(self._registry, json.dumps(content, indent=1).encode())
+
+    @contextmanager
+    def registry_locked(self) -> Generator[None]:
+        """Let no other process change who belongs to the federation."""
+        self.require()
+        with (self.server / "sites.lock").open("w") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            yield
+
+
+@dataclass(frozen=True)
+class SiteProtection(Privacy):
+    """What a site settles about its records, in `privacy.toml`."""
+
+    off: bool = False
+    """Without protection, and knowingly so: also where records were protected before, or the bill is lost."""
 
 
 @dataclass(frozen=True)
@@ -174,11 +198,17 @@ class SiteFolder:
         with reading(self._card, "ask for the site's folder again"):
             return SiteCard(**json.loads(self._card.read_bytes()))
 
-    def privacy(self) -> Privacy:
+    @property
+    def has_taken_part(self) -> bool:
+        """Whether the site has answered before: what it remembers, and the model that it has, come after the bill."""
+        return self.models.exists() or any(self.memory.glob("memory-*.parcel"))
+
+    def privacy(self) -> SiteProtection:
         """Read what the site has settled about its records; refuse what would only look like protection."""
         path = self.privacy_settings
-        settings = read_toml(path, Privacy) if path.exists() else Privacy()
+        settings = read_toml(path, SiteProtection) if path.exists() else SiteProtection()
         if settings.is_on:
+            require(not settings.off, f"{path}: it says off = true, and gives a noise or an epsilon: choose one")
             seeded = "the server knows the seed that noise would follow from"
             require(settings.mode == "deployment", f'{path}: mode must be "deployment", for {seeded}')
             limited = settings.epsilon is not None or settings.budget is not None

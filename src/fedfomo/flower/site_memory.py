@@ -43,8 +43,8 @@ class SiteMemory:
         if attempt < latest:
             return f"attempt {attempt} of the server is over, {latest} is under way"
         if attempt > latest:
+            self._forget(lambda number: number > round)  # first: killed between the two, it is done again
             write_atomically(path, str(attempt).encode(), mode=PRIVATE)
-            self._forget(lambda number: number > round)
         if any(self._number(path) > round for path in self._memories()):
             return f"round {round} is over"
         return None

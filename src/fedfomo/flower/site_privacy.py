@@ -7,31 +7,33 @@ Flower start at the site is no order and knows no bill; and the bill is that of 
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fedfomo.errors import reading
 from fedfomo.examples import ClientData
+from fedfomo.flower.privacy_bill import settled, write_bill
 from fedfomo.flower.settings import SiteFolder
 from fedfomo.model import Model
-from fedfomo.privacy.accounting import Bill, added, from_rows, to_rows
+from fedfomo.privacy.accounting import Bill, added
 from fedfomo.privacy.sealed import Meter
 from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.training import Sgd
-from fedfomo.writing import PRIVATE, write_atomically
 
 if TYPE_CHECKING:
     from fedfomo.privacy.guard import Guard
 
+log = logging.getLogger(__name__)
+
 
 class SitePrivacy:
-    """What a site has settled about its records, and what it has spent in this federation."""
+    """What a site has settled about its records, and what it has spent in this federation, as of one order."""
 
     def __init__(self, site: SiteFolder) -> None:
-        self._settings = site.privacy()
-        self._path = site.bill
+        self._site = site
+        self._settings, self._bill = settled(site)
 
     @property
     def is_on(self) -> bool:
@@ -47,22 +49,23 @@ class SitePrivacy:
         return guard
 
     @contextmanager
-    def account(self, guard: Guard, paid: Bill) -> Generator[Meter]:
+    def account(self, guard: Guard) -> Generator[Meter]:
         """Add one order to what was paid so far; when this closes, however it does, the order is paid."""
-        meter = guard.meter(0, 0, 0, paid)
+        if self._bill.fault is not None:
+            log.warning("%s", self._bill.fault)
+        meter = guard.meter(0, 0, 0, self._bill.looks)
         try:
             yield meter
         finally:
-            self._write(guard, added(paid, meter.bill))
+            looks = added(self._bill.looks, meter.bill)
+            spent = privacy_sentences({0: guard.spent(looks)}, guard.privacy)
+            write_bill(self._site, replace(self._bill, looks=looks), spent)
 
     def bill(self) -> Bill:
-        """Read what was paid so far; a bill that cannot be read is no reason to begin a new one."""
-        if not self._path.exists():
-            return {}
-        with reading(self._path, "restore it, for without it nothing may leave"):
-            return from_rows(json.loads(self._path.read_bytes())["looks"])
+        """Return what was paid so far."""
+        return self._bill.looks
 
-    def _write(self, guard: Guard, bill: Bill) -> None:
-        sentences = privacy_sentences({0: guard.spent(bill)}, guard.privacy)
-        content = {"spent": sentences, "looks": to_rows(bill)}
-        write_atomically(self._path, json.dumps(content, indent=1, ensure_ascii=False).encode(), mode=PRIVATE)
+    def note_unprotected(self, round: int) -> None:
+        """Put a round that leaves without noise on the bill, before it does."""
+        if round not in self._bill.unprotected:
+            write_bill(self._site, replace(self._bill, unprotected=self._bill.unprotected | {round}), [])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -49,11 +51,10 @@ class Desk:
         self._site = site
         self._folder = data
         self._memory = SiteMemory(site.memory)
-        self._privacy = SitePrivacy(site)
         self._data: ClientData | None = None
 
-    def carry_out(self, content: bytes) -> bytes:
-        """Do what an order says and return the answer; what cannot be done is answered with a fault."""
+    def carry_out(self, content: bytes, until: float) -> bytes:
+        """Do what an order says and return the answer; what cannot be done, or in time, is answered with a fault."""
         header: Header = {}
         try:
             order = Parcel.read(content)
@@ -62,6 +63,8 @@ class Desk:
             with self._memory.locked():
                 fault = self._memory.fault_of(order.header["attempt"], order.header["round"])
                 require(fault is None, str(fault))
+                # An order may have waited for the one before it: for a closed round nothing is trained, nor paid.
+                require(time.time() < until, f"round {order.header['round']} is over")
                 name = _name(order)
                 answer = self._memory.answer_to(order.header["round"], name) or self._play(order, name)
             return _leaving(Parcel({**answer.header, **header}, answer.tensors), order.header["bits"])
@@ -76,26 +79,29 @@ class Desk:
 
     def _play(self, order: Parcel, name: str) -> Parcel:
         task = self._understand(order)
-        done = self._work(task)
+        with _own_affair("its privacy settings, or its bill,"):
+            privacy = SitePrivacy(self._site)  # read for every order: the site may change its mind
+        done = self._work(task, privacy)
         if done.model is not None:
             self._keep_model(task, done.model, done.after_update)
         # Scores of test records are exact: those of a site with secrets stay there.
-        told = (None, None) if self._privacy.is_on else (done.after_update, done.after_training)
-        after_update, after_training = (score and asdict(score) for score in told)
+        told = (None, None) if privacy.is_on else (done.after_update, done.after_training)
+        after_update, after_training = (score and _spelt_out(score) for score in told)
         header = {"after_update": after_update, "after_training": after_training, "uploads": done.upload is not None}
         answer = Parcel(header, below("upload", done.upload or {}))
         if task.trains:
             self._memory.keep(order.header["round"], wire.pack(done.memory), name, answer)
         return answer
 
-    def _work(self, task: _Task) -> _Done:
+    def _work(self, task: _Task, privacy: SitePrivacy) -> _Done:
         """Do what was asked; what that takes of the site's privacy is paid when this returns."""
-        if not self._privacy.is_on:
+        if not privacy.is_on:
+            if task.trains:
+                privacy.note_unprotected(task.header["round"])
             return task.play(task.client())
         with _own_affair("its privacy settings, or its bill,"):
-            guard = self._privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
-            paid = self._privacy.bill()
-        with self._privacy.account(guard, paid) as meter:
+            guard = privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
+        with privacy.account(guard) as meter:
             try:
                 return task.play(task.private_client(guard, meter))
             except BudgetError:
@@ -205,6 +211,11 @@ class _Done:
     memory: Any
     after_training: Score | None = None
     upload: wire.Flat | None = None
+
+
+def _spelt_out(score: Score) -> dict[str, float]:
+    """Spell a score out; a loss beyond all numbers is told as undefined, since the server takes no infinities."""
+    return {name: math.nan if math.isinf(value) else value for name, value in asdict(score).items()}
 
 
 def _leaving(answer: Parcel, bits: int = 32) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from pathlib import Path
 
 import torch
 
 from fedfomo.flower.errands import receive
-from fedfomo.flower.sealing import Sealer
+from fedfomo.flower.sealing import Purpose, Sealer
 from fedfomo.flower.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
 from fedfomo.flower.site_work import Desk
 
@@ -32,9 +33,10 @@ class Worker:
         logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
         return cls(site, Path(data) if data else None)
 
-    def carry_out(self, sealed: bytes) -> bytes:
-        """Do what a sealed order says and return the sealed answer."""
-        return self._sealer.seal(self._server, self._desk.carry_out(self._sealer.open(self._server, sealed)))
+    def carry_out(self, sealed: bytes, until: float = math.inf) -> bytes:
+        """Do what a sealed order says and return the sealed answer, if it is wanted still."""
+        order = self._sealer.open(self._server, sealed, Purpose.ORDER)
+        return self._sealer.seal(self._server, self._desk.carry_out(order, until), Purpose.ANSWER)
 
 
 if __name__ == "__main__":

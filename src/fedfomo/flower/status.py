@@ -6,37 +6,41 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from fedfomo.flower.delivery_log import fault_in
+from fedfomo.flower.delivery_log import examine
+from fedfomo.flower.foreign_words import printable
 from fedfomo.flower.settings import FederationFolder
 from fedfomo.json_files import read_json
 
 
 def sentences(folder: FederationFolder) -> Iterator[str]:
     """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
-    config, sites = folder.config(), folder.registry()
+    config, sites = folder.config(), folder.members()
     yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.capacity} sites, {config.bits} bits"
+    for site in folder.registry():
+        if site.has_left:
+            yield f"{site.name}: has left"
     if folder.status.exists():
         yield from _progress(read_json(folder.status, "it is written anew after the next round"))
     else:
         yield "no round is complete yet"
     if folder.result.exists():
         yield from _result(read_json(folder.result, "the sites have their models nevertheless"))
-    if folder.deliveries.exists():
-        fault = fault_in(folder.deliveries)
-        lines = len(folder.deliveries.read_text(errors="replace").splitlines())
-        yield f"delivery log: {lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
+    head, fault = examine(folder.deliveries)
+    if head.lines or fault:
+        yield f"delivery log: {head.lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
 
 
 def _progress(status: dict[str, Any]) -> Iterator[str]:
-    ago = time.time() - status["time"]
+    ago, again = f"{time.time() - status['time']:.0f} s ago", status.get("again")
+    last = f", the last one {ago}" if again is None else f"; the next one is played again ({again}), last tried {ago}"
     yield (
-        f"{status['rounds_done']} of {status['rounds']} rounds are complete, the last one {ago:.0f} s ago:"
+        f"{status['rounds_done']} of {status['rounds']} rounds are complete{last}:"
         f" {len(status['answered'])} of {len(status['asked'])} sites answered in {status['seconds']:.1f} s,"
         f" {status['bytes_sent'] / 1e6:.2f} MB sent, {status['bytes_received'] / 1e6:.2f} MB received"
     )
     for what, word in (("faults", ""), ("refused", "upload refused: "), ("suspected", "upload is odd: ")):
         for site, reason in status.get(what, {}).items():
-            yield f"{site}: {word}{reason}"
+            yield f"{site}: {word}{printable(reason)}"
 
 
 def _result(result: dict[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
@@ -22,7 +23,8 @@ from fedfomo import wire
 from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
 from fedfomo.algorithms.fedfomo_equations import affinity_increments, federated_update
 from fedfomo.errors import require
-from fedfomo.flower.records import flatten, unflatten
+from fedfomo.flower.foreign_words import printable
+from fedfomo.flower.records import flatten, misfit, unflatten
 from fedfomo.randomness import stream
 
 FINDINGS = "fedfomo.findings"
@@ -81,11 +83,11 @@ class FedFomoStrategy(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Keep the models apart, and learn from what nodes found out about each other."""
-        usable = [reply for reply in replies if self._is_usable(reply)]
+        usable = _alike([reply for reply in replies if _is_usable(reply, self._fault_of)])
         good, _ = self._check_and_log_replies(usable, is_train=True)
         uploads = {self.nodes[reply.metadata.src_node_id]: _upload(reply.content) for reply in good}
         self._state = self._algorithm.collect(self._state, dict(sorted(uploads.items())))
-        if not good:
+        if not any(self._weight(reply.content) for reply in good):
             return None, None
         return None, self.train_metrics_aggr_fn([reply.content for reply in good], self.weighted_by_key)
 
@@ -95,6 +97,12 @@ class FedFomoStrategy(FedAvg):
         """Let every node evaluate its own model."""
         messages = list(super().configure_evaluate(server_round, arrays, config, grid))
         return [self._message(m.metadata.dst_node_id, MessageType.EVALUATE, config, {}) for m in messages]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average what nodes say of their own models, weighted as ever."""
+        usable = _alike([reply for reply in replies if _is_usable(reply, self._weight_fault_of)])
+        has_weight = any(self._weight(reply.content) for reply in usable if reply.has_content())
+        return super().aggregate_evaluate(server_round, usable) if has_weight else None
 
     def _train_message(self, node: int, server_round: int, config: ConfigRecord) -> Message:
         slot = self._slot(node)
@@ -123,20 +131,23 @@ class FedFomoStrategy(FedAvg):
         require(slot < size, f"more than {size} nodes: give FedFomoStrategy a larger max_nodes")
         return slot
 
-    def _is_usable(self, reply: Message) -> bool:
-        """Tell whether a reply may be looked at; one that may not is named, and the round goes on without it."""
-        if reply.has_error():
-            return True  # FedAvg logs it
-        size = len(flatten(self._initial)[0]) if self._initial else 0
-        try:
-            upload = _upload(reply.content)
-            fault = wire.fault_of(Upload, upload, size, self._state.affinity.size)
-            fault = fault or self._algorithm.fault_of(self._state, upload)
-        except (KeyError, StopIteration, TypeError, ValueError) as error:
-            fault = f"it is no answer of fedfomo_mod ({type(error).__name__})"
+    def _fault_of(self, content: RecordDict) -> str | None:
+        initial = self._initial or ArrayRecord()
+        (arrays,) = content.array_records.values()
+        fault = misfit(arrays, initial)
         if fault is not None:
-            log.warning("node %d: refused, %s", reply.metadata.src_node_id, fault)
-        return fault is None
+            return fault
+        upload = _upload(content)
+        fault = self._weight_fault_of(content)
+        fault = fault or wire.fault_of(Upload, upload, len(flatten(initial)[0]), self._state.affinity.size)
+        return fault or self._algorithm.fault_of(self._state, upload)
+
+    def _weight_fault_of(self, content: RecordDict) -> str | None:
+        return None if 0 <= self._weight(content) < math.inf else f"its '{self.weighted_by_key}' is no weight"
+
+    def _weight(self, content: RecordDict) -> float:
+        (metrics,) = content.metric_records.values()
+        return float(metrics[self.weighted_by_key])  # pyright: ignore[reportArgumentType]
 
 
 def fedfomo_mod(loss: LossFunction) -> Callable[[Message, Context, Callable[[Message, Context], Message]], Message]:
@@ -181,6 +192,41 @@ def _federated_update(
     increments = affinity_increments(weights, str(told["affinity_update"]))
     findings = {"ids": ids, "increments": increments.tolist(), "shares": shares.tolist()}
     return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]
+
+
+def _is_usable(reply: Message, fault_of: Callable[[RecordDict], str | None]) -> bool:
+    """Tell whether a reply may be looked at; one that may not is named, and the round goes on without it."""
+    if reply.has_error():
+        return True  # FedAvg logs it
+    try:
+        fault = fault_of(reply.content)
+    except Exception as error:  # whatever a forged record makes its reader raise
+        fault = f"it is no answer of fedfomo_mod ({type(error).__name__})"
+    if fault is not None:
+        _refuse(reply, fault)
+    return fault is None
+
+
+def _refuse(reply: Message, fault: str) -> None:
+    log.warning("node %d: refused, %s", reply.metadata.src_node_id, printable(fault))
+
+
+def _alike(replies: list[Message]) -> list[Message]:
+    """Leave out whose metrics are not those of most: FedAvg, which averages them, gives up if any differ."""
+    forms = [repr(_form(reply.content)) if reply.has_content() else "" for reply in replies]
+    usual = Counter(filter(None, forms)).most_common(1)
+    taken = {"", *(form for form, _ in usual)}
+    for reply, form in zip(replies, forms, strict=True):
+        if form not in taken:
+            _refuse(reply, "its metrics are not those of most nodes")
+    return [reply for reply, form in zip(replies, forms, strict=True) if form in taken]
+
+
+def _form(content: RecordDict) -> Any:
+    """Return what FedAvg wants to be the same in all replies: names of records and metrics, and lengths of lists."""
+    (metrics,) = content.metric_records.values()
+    lengths = {name: len(value) if isinstance(value, list) else None for name, value in metrics.items()}
+    return list(content.array_records), list(content.metric_records), sorted(lengths.items())
 
 
 def _upload(content: RecordDict) -> Upload:

@@ -61,6 +61,8 @@ class Meter:
         if uses == 0:
             self.pay(look)
             return
+        if self._cleared.get(look):
+            self._cleared[look] -= 1
         so_far = replace(look, noise=look.noise / math.sqrt(uses))
         bill = added(self.bill, {so_far: -1})
         bill = added(bill, {replace(look, noise=look.noise / math.sqrt(uses + 1)): 1})
