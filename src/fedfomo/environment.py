@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,12 +13,16 @@ from typing import Any
 import torch
 
 from fedfomo.config import Setting
+from fedfomo.data.partitions import Partition
 from fedfomo.errors import require
 from fedfomo.examples import ClientData
 from fedfomo.json_files import read_json, to_json
 from fedfomo.preparation import Prepared, network_name
 from fedfomo.threads import THREADS, instructions, processor
 from fedfomo.writing import write_atomically
+
+# What tells the clients of one run from those of another; older runs say nothing of "split".
+CLIENTS = ("data", "examples", "groups", "targets", "split")
 
 
 def write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:
@@ -32,6 +36,23 @@ def read_environment(folder: Path) -> dict[str, Any]:
     path = folder / "environment.json"
     require(path.exists(), f"{folder} has no environment.json: play the run again")
     return read_json(path, "play the run again")
+
+
+def clients_of(prepared: Prepared) -> dict[str, Any]:
+    """Describe on whose data a run is played: the set, and who holds which part of it."""
+    clients, partition = prepared.scenario.clients, prepared.scenario.partition
+    return {
+        "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
+        "examples": [{"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in clients],
+        "groups": None if partition.groups is None else list(partition.groups),
+        "targets": list(partition.targets),
+        "split": _split_digest(partition),
+    }
+
+
+def same_clients(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two runs had the same clients, as far as both say."""
+    return all(one[part] == other[part] for part in CLIENTS if part in one and part in other)
 
 
 def check_surroundings(folder: Path, tell: Callable[[str], None]) -> None:
@@ -67,22 +88,25 @@ def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
         "threads": THREADS,
         "processor": processor(),
         "instructions": instructions(),
-        "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
+        **clients_of(prepared),
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
         "scale": prepared.scale and prepared.scale.described(),
         "parameters": prepared.problem.model.layout.num_trainable,
         "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
-        "examples": [
-            {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in scenario.clients
-        ],
         "constant": [
             _constant_accuracy(client, target == number)
             for number, (client, target) in enumerate(zip(scenario.clients, scenario.partition.targets, strict=True))
         ],
-        "groups": scenario.partition.groups,
-        "targets": scenario.partition.targets,
         "warnings": scenario.warnings,
     }
+
+
+def _split_digest(partition: Partition) -> str:
+    digest = hashlib.sha256()
+    for client in partition.clients:
+        for indices in (client.train, client.validation, client.test):
+            digest.update(f"{len(indices)}:".encode() + indices.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def _constant_accuracy(data: ClientData, is_at_home: bool) -> float | None:

@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedfomo.config import Setting, flags_of
+from fedfomo.config import Setting
+from fedfomo.environment import read_environment, same_clients
 from fedfomo.errors import require
 from fedfomo.experiment import read_config, read_record
 from fedfomo.report.comparing import Arena, ClientKey, compare_methods
-from fedfomo.run_facts import comparable, find_run, method_in_full
+from fedfomo.run_choice import comparison_in
+from fedfomo.run_facts import comparable, method_in_full
+from fedfomo.spelling import flags_of
 
 
 def arenas_of(folders: Sequence[Path]) -> list[Arena]:
     """Sort finished runs by what they were played on, and set their methods against each other."""
-    found: dict[str, dict[str, dict[int, Path]]] = {}  # by setting, method and seed
+    found: dict[tuple[str, str], dict[str, dict[int, Path]]] = {}  # by setting and data, method and seed
     for folder in _runs_in(folders):
         config = read_config(folder)
-        runs = found.setdefault(_title(config.setting), {}).setdefault(method_in_full(config), {})
+        played_on = _title(config.setting), read_environment(folder)["data"]["sha256"]
+        methods = found.setdefault(played_on, {})
+        _check_clients(folder, [runs[config.seed] for runs in methods.values() if config.seed in runs])
+        runs = methods.setdefault(method_in_full(config), {})
         known = runs.setdefault(config.seed, folder)
         is_same = known == folder or _accuracies(known) == _accuracies(folder)  # every comparison has training alone
         fault = "have the same method, settings and seed, and ended differently"
         require(is_same, f"{known} and {folder} {fault}: leave one of them out")
+    counts = Counter(title for title, _ in found)
     return [
-        compare_methods(title, {method: _of_all_seeds(runs) for method, runs in methods.items()})
-        for title, methods in found.items()
+        compare_methods(
+            title if counts[title] == 1 else f"{title}, data {digest[:8]}",
+            {method: _of_all_seeds(runs) for method, runs in methods.items()},
+        )
+        for (title, digest), methods in found.items()
     ]
+
+
+def _check_clients(folder: Path, others: Sequence[Path]) -> None:
+    """Refuse a run whose clients, though of the same data, settings and seed, were others."""
+    mine = read_environment(folder)
+    for other in others:
+        is_same = same_clients(mine, read_environment(other))
+        cause = "though of the same data, settings and seed (latent groups were built again in between)"
+        require(is_same, f"{other} and {folder} had other clients, {cause}: give them to reports of their own")
 
 
 def _runs_in(folders: Sequence[Path]) -> list[Path]:
     runs: list[Path] = []
     for folder in folders:
-        first = find_run(folder)
-        runs += [folder] if first == folder else sorted(path.parent for path in folder.glob("*-seed-*/config.toml"))
+        parts = sorted(path.parent for path in folder.glob("*-seed-*/config.toml"))
+        runs += [folder] if comparison_in(folder) is None else parts
     finished = [run for run in runs if (run / "result.json").exists()]
     require(bool(finished), "none of these runs is finished")
     return finished

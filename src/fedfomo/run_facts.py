@@ -11,18 +11,8 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.archives import read_tensors
-from fedfomo.config import (
-    WHEREABOUTS,
-    CompareConfig,
-    RunConfig,
-    Setting,
-    flags_of,
-    load_toml,
-    named,
-    options_of,
-    read_toml,
-)
-from fedfomo.environment import read_environment
+from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, Setting
+from fedfomo.environment import clients_of, read_environment, same_clients
 from fedfomo.errors import InputError, require
 from fedfomo.experiment import RunRecord, read_config, read_record
 from fedfomo.json_files import read_json, read_lines
@@ -37,6 +27,8 @@ from fedfomo.report.examination import (
 )
 from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
 from fedfomo.report.source import Ended, Source, judged_first
+from fedfomo.run_choice import comparison_in, has_begun
+from fedfomo.spelling import flags_of, named, options_of
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
@@ -44,33 +36,20 @@ ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "cl
 MAY_DIFFER = (*WHEREABOUTS, "device", "stack", "evaluate_every")
 
 
-def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
-    """Return the run that a report is about: the folder itself, or one of a comparison's."""
-    require(folder.is_dir(), f"there is no run folder {folder}")
-    path = folder / "config.toml"
-    require(path.exists(), f"{folder} is not the folder of a run: it has no config.toml")
-    if "methods" not in load_toml(path):
-        return folder
-    comparison = read_toml(path, CompareConfig)
-    methods = [method] if method else ["fedfomo", *comparison.methods[::-1]]
-    seeds = [seed] if seed is not None else list(comparison.seeds)
-    for name in methods:
-        for number in seeds:
-            if (folder / f"{name}-seed-{number}" / "environment.json").exists():
-                return folder / f"{name}-seed-{number}"
-    raise InputError(f"{folder} holds no run of {' or '.join(dict.fromkeys(methods))} with seed {seeds[0]} yet")
-
-
 def prepare_run(folder: Path) -> Prepared | InputError:
     """Load a run's data again, or say why they are not at hand."""
     config = read_config(folder)
-    played_on = read_environment(folder)["data"]["sha256"]
+    played_on = read_environment(folder)
     try:
         prepared = prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
     except InputError as error:
         return error
-    if prepared.data.fingerprint != played_on:
-        return InputError(f"'{prepared.data.name}' has changed since: its hash is {prepared.data.fingerprint}")
+    name = prepared.data.name
+    if prepared.data.fingerprint != played_on["data"]["sha256"]:
+        return InputError(f"'{name}' has changed since: its hash is {prepared.data.fingerprint}")
+    if not same_clients(played_on, clients_of(prepared)):
+        cause = "its latent groups were built again, or this version deals them out otherwise"
+        return InputError(f"the examples of '{name}' would go to other clients than the run's now: {cause}")
     return prepared
 
 
@@ -81,7 +60,9 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
     environment = read_environment(folder)
     names = [f"client {client}" for client in range(len(environment["examples"]))]
     _check_beside(folder, beside)
-    ended = _ended_runs(folder, config, [*_siblings(folder, config), *beside])
+    siblings = _siblings(folder, config)
+    alike = [other for other in siblings if _had_same_clients(folder, other)]
+    ended = _ended_runs(folder, config, [*alike, *beside])
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
     algorithm: Any = make_algorithm(config.method, options_of(config.options))
@@ -102,24 +83,40 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
         taken=record.taken if record else None,
         own_targets=targets == list(range(len(targets))),
         reproduce=_reproduce(folder, config, environment),
-        notes=[*environment["warnings"], *_lost(loaded), *_low_bar(ended.get("local"))],
+        notes=[
+            *environment["warnings"],
+            *_lost(loaded),
+            *_set_apart([other for other in siblings if other not in alike]),
+            *_low_bar(ended.get("local")),
+        ],
         advice=_advice(config, ended),
         privacy=_privacy(folder, config),
     )
 
 
 def _siblings(folder: Path, config: RunConfig) -> list[Path]:
-    """Find the runs of the same comparison that had the same clients."""
+    """Find the runs of the same comparison that started from the same seed."""
     if _comparison(folder) is None:
         return []
     found = sorted(folder.parent.glob(f"*-seed-{config.seed}"))
-    return [other for other in found if other != folder and (other / "config.toml").exists()]
+    return [other for other in found if other != folder and has_begun(other)]
+
+
+def _had_same_clients(folder: Path, other: Path) -> bool:
+    return same_clients(read_environment(folder), read_environment(other))
+
+
+def _set_apart(others: Sequence[Path]) -> list[str]:
+    """Say which runs of a comparison are left out since their clients were others."""
+    if not others:
+        return []
+    names = ", ".join(other.name for other in others)
+    return [f"Left out, since the data set or its latent groups changed within the comparison: {names}."]
 
 
 def _comparison(folder: Path) -> CompareConfig | None:
-    path = folder.parent / "config.toml"
-    is_one = path.exists() and "methods" in load_toml(path)
-    return read_toml(path, CompareConfig) if is_one else None
+    """Read the configuration of the comparison that a run belongs to."""
+    return comparison_in(folder.parent) if (folder.parent / "config.toml").exists() else None
 
 
 def method_in_full(config: RunConfig) -> str:
@@ -148,14 +145,11 @@ def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict
 
 
 def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
-    mine = read_environment(folder)
     for other in beside:
         config = read_config(other)
         require((other / "result.json").exists(), f"{other} is not finished: go on with `fedfomo resume {other}`")
-        theirs = read_environment(other)
-        is_same = all(mine[part] == theirs[part] for part in ("data", "examples", "groups", "targets"))
-        same_seed = config.seed == read_config(folder).seed
-        require(is_same and same_seed, f"{other} had other clients than {folder}: they cannot stand side by side")
+        is_same = _had_same_clients(folder, other) and config.seed == read_config(folder).seed
+        require(is_same, f"{other} had other clients than {folder}: they cannot stand side by side")
         settings = [named(comparable(read_config(run).setting)) for run in (folder, other)]
         differing = [name for name, value in settings[0].items() if settings[1][name] != value]
         words = ", ".join(f"{name} ({settings[0][name]}, there {settings[1][name]})" for name in differing)
@@ -181,14 +175,14 @@ def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Pre
 def _ended(folder: Path, about: Path, prepared: Prepared | None) -> Ended:
     record = read_record(folder)
     traffic = record.traffic
-    of_seeds = _records_of_seeds(folder, record)
+    of_seeds = {run: read_record(run) for run in _runs_of_seeds(folder, record.method)}
     return Ended(
         scores=record.after_update,
         bytes_moved=traffic.bytes_down + traffic.bytes_up,
         gradients=record.gradients,
         examined=_examined(folder, record, prepared, crosses=folder == about),
-        seed_means=[other.summary().mean for other in of_seeds],
-        gains_of_seeds=_gains(folder, of_seeds),
+        seed_means=[other.summary().mean for other in of_seeds.values()],
+        gains_of_seeds=_gains(of_seeds),
     )
 
 
@@ -196,7 +190,8 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
     kept = folder / "examination.json"
     if kept.exists():
         found = read_examination(kept)
-        if found.cross is not None or found.why_not_crossed or not crosses:
+        is_enough = found.cross is not None or bool(found.why_not_crossed) or not crosses
+        if is_enough and _is_of_run(found, record):
             return found
     if prepared is None:
         return None
@@ -206,25 +201,32 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
         return None
     thetas = [theta_of(model, read_tensors(file)) for file in files]
     found = examine(model, thetas, prepared.scenario.clients, crosses)
+    if not _is_of_run(found, record):
+        return None
     write_examination(kept, found)
     return found
 
 
-def _records_of_seeds(folder: Path, record: RunRecord) -> list[RunRecord]:
-    """Read how the same method ended with every seed of a comparison."""
+def _is_of_run(found: Examination, record: RunRecord) -> bool:
+    """Tell whether models were tried on as many test examples as the run itself tried them on."""
+    tried = [record.after_update[client].num_examples for client in sorted(record.after_update)]
+    return [len(figures) for figures in found.figures] == tried
+
+
+def _runs_of_seeds(folder: Path, method: str) -> list[Path]:
+    """Find the finished runs of the same method with every seed of a comparison."""
     if _comparison(folder) is None:
-        return [record]
-    others = sorted(folder.parent.glob(f"{record.method}-seed-*"))
-    return [read_record(other) for other in others if (other / "result.json").exists()]
+        return [folder]
+    return [other for other in sorted(folder.parent.glob(f"{method}-seed-*")) if (other / "result.json").exists()]
 
 
-def _gains(folder: Path, records: Sequence[RunRecord]) -> list[float]:
+def _gains(runs: Mapping[Path, RunRecord]) -> list[float]:
     """Return what every client of every seed gained over training alone."""
     gains: list[float] = []
-    for record in records:
-        path = folder.parent / f"local-seed-{record.seed}"
-        if (path / "result.json").exists():
-            alone = read_record(path).accuracies()
+    for run, record in runs.items():
+        local = run.parent / f"local-seed-{record.seed}"
+        if (local / "result.json").exists() and _had_same_clients(run, local):
+            alone = read_record(local).accuracies()
             gaps = (value - alone[client] for client, value in record.accuracies().items())
             gains += [gap for gap in gaps if math.isfinite(gap)]
     return gains
@@ -284,7 +286,11 @@ def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
     missing = [method for method in ("local", "fedavg") if method not in ended and method != config.method]
     if not missing:
         return ""
-    methods = " ".join(dict.fromkeys(("local", "fedavg", config.method)))
-    flags = " ".join(flags_of(CompareConfig(setting=config.setting)))
-    command = f"fedfomo compare --methods {methods} --seeds {config.seed} {flags}".strip()
+    comparison = CompareConfig(
+        methods=tuple(dict.fromkeys(("local", "fedavg", config.method))),
+        options=tuple(f"{config.method}.{option}" for option in config.options),
+        seeds=(config.seed,),
+        setting=config.setting,
+    )
+    command = " ".join(["fedfomo compare", *flags_of(comparison, ALWAYS_NAMED)])
     return f"This run has no {' and no '.join(missing)} beside it. To measure it against them, run: {command}"

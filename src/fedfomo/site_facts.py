@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.data.sets import fingerprint
 from fedfomo.federation import AnyAlgorithm
+from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import examine, label_counts
-from fedfomo.report.facts import ClientFacts, PrivacyFacts, Reproduce
+from fedfomo.report.facts import ClientFacts, Facts, PrivacyFacts, Reproduce
 from fedfomo.report.source import Ended, Source, judged_first
 from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.hands import Seconds
@@ -33,6 +34,65 @@ class Log:
         self.seconds[line["round"]] = asdict(seconds)
 
 
+def site_facts(
+    names: Sequence[str],
+    problem: Problem,
+    method: str,
+    algorithm: AnyAlgorithm,
+    results: Mapping[str, RunResult],
+    log: Log,
+    call: Mapping[str, Any],
+    metric: str,
+    notes: Sequence[str],
+) -> tuple[Facts, tuple[str, ...]]:
+    """Compute what a report shows, and return the notes with what there is to say of that."""
+    try:
+        source = site_source(names, problem, method, algorithm, results, log, call, metric, notes)
+        return compile_facts(source), tuple(notes)
+    except Exception as error:  # whatever a user's own code raises: hours of training must not be lost to a page
+        failed = f"note: the report holds scores alone, since making it failed ({type(error).__name__}: {error})"
+        told = (*notes, failed)
+        return _scores_alone(names, problem, method, results, call["rounds"], metric, told), told
+
+
+def _scores_alone(
+    names: Sequence[str],
+    problem: Problem,
+    method: str,
+    results: Mapping[str, RunResult],
+    rounds: int,
+    metric: str,
+    notes: Sequence[str],
+) -> Facts:
+    own, alone = results[method].after_update, results["local"].after_update
+    facts = compile_facts(
+        Source(
+            title=_title(names),
+            method=method,
+            options={},
+            judged_first=(),
+            seed=problem.seed,
+            rounds_planned=rounds,
+            clients=_clients(names, problem, None),
+            lines=[],
+            seconds={},
+            ended={},
+            affinity=None,
+            taken=None,
+            own_targets=True,
+            reproduce=Reproduce("", "", {}, {}),
+            metric=metric,
+            notes=list(notes),
+            privacy=_privacy(problem, results[method]),
+        )
+    )
+    sentences = [
+        f"{name}: {own[site].accuracy:.3g}, and alone {alone[site].accuracy:.3g}" for site, name in enumerate(names)
+    ]
+    why = notes[-1]
+    return replace(facts, is_finished=True, is_share=False, sentences=sentences, advice=why, why_not_crossed=why)
+
+
 def site_source(
     names: Sequence[str],
     problem: Problem,
@@ -49,13 +109,14 @@ def site_source(
     missing = "" if "fedavg" in results else "FedAvg was not run beside it: federate(..., beside=('fedavg',)) adds it."
     options: Any = algorithm
     return Source(
-        title=f"{len(names)} sites: {', '.join(names[:6])}{' and others' if len(names) > 6 else ''}",
+        title=_title(names),
         method=method,
         options=asdict(options),
         judged_first=judged_first(algorithm),
         seed=problem.seed,
         rounds_planned=call["rounds"],
-        clients=_clients(names, problem),
+        # How many of which label a site holds is not for a page about a private run.
+        clients=_clients(names, problem, None if problem.privacy.is_on else label_counts(problem.clients)),
         lines=log.lines,
         seconds=log.seconds,
         ended={
@@ -73,9 +134,13 @@ def site_source(
     )
 
 
-def _clients(names: Sequence[str], problem: Problem) -> list[ClientFacts]:
-    # How many of which label a site holds is not for a page about a private run.
-    counts = None if problem.privacy.is_on else label_counts(problem.clients)
+def _title(names: Sequence[str]) -> str:
+    return f"{len(names)} sites: {', '.join(names[:6])}{' and others' if len(names) > 6 else ''}"
+
+
+def _clients(
+    names: Sequence[str], problem: Problem, counts: tuple[list[list[int]], list[list[int]]] | None
+) -> list[ClientFacts]:
     return [
         ClientFacts(
             name=name,

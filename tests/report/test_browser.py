@@ -2,7 +2,9 @@
 
 import base64
 import json
+import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,19 @@ def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
     assert names[0] in browser.find_element("id", "sentences").text
 
 
+def test_a_federation_whose_report_failed_has_a_page_of_scores(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfomo.site_facts.examine", lambda *arguments: 1 / 0)
+    part = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+    sites = {"leeds": (part, part), "turin": (part, part)}
+    result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=1, workers=0, beside=())
+    open_page(browser, result.report(tmp_path / "page.html"))
+    assert browser.get_log("browser") == []
+    assert "making it failed (ZeroDivisionError" in browser.find_element("id", "main").text
+    assert f"leeds: {result.scores['leeds'].accuracy:.3g}, and alone" in browser.find_element("id", "sentences").text
+
+
 def large_source() -> Source:
     """What a run of 100 clients and 100 rounds leaves behind, made up."""
     rng = random.Random(0)  # noqa: S311
@@ -246,6 +261,57 @@ def large_source() -> Source:
         own_targets=True,
         reproduce=Reproduce("fedfomo run", "", {}, {}),
     )
+
+
+def drawn_charts(browser: Any) -> set[str]:
+    script = "return [...document.querySelectorAll('.js-plotly-plot')].filter((p) => p.offsetHeight).map((p) => p.id)"
+    return set(browser.execute_script(script))
+
+
+def diverged(ended: Ended, *clients: int) -> Ended:
+    """Say of some clients that they ended with models whose figures are not finite."""
+    assert ended.examined is not None
+    lost = {client: Score(math.nan, math.nan, 30) for client in clients}
+    figures = [[math.nan] * 30 if client in clients else row for client, row in enumerate(ended.examined.figures)]
+    return replace(ended, scores={**ended.scores, **lost}, examined=replace(ended.examined, figures=figures))
+
+
+def test_figures_that_are_not_finite_leave_gaps_in_charts_and_are_named(browser: Any, tmp_path: Path) -> None:
+    source = large_source()
+    methods = {"local": (1,), "fedavg": (0, 2), "fedfomo": (2, 3)}
+    ended = {method: diverged(source.ended[method], *clients) for method, clients in methods.items()}
+    nothing = [[math.nan] * 100 for _ in range(100)]
+    ended["fedfomo"] = replace(ended["fedfomo"], seed_means=[math.nan, 0.5, 0.7])
+    taken = [[math.nan] * 100, *(source.taken or [])[1:]]
+    broken = replace(source, ended=ended, taken=taken)
+    open_page(browser, write_report(compile_facts(source), tmp_path / "whole.html"))
+    everything = drawn_charts(browser)
+    open_page(browser, write_report(compile_facts(broken), tmp_path / "page.html"))
+    assert browser.get_log("browser") == []
+    assert drawn_charts(browser) == everything
+    assert "60.0 (2 seeds)" in browser.find_element("id", "verdict").text
+    told = [sentence for sentence in compile_facts(broken).sentences if "not finite" in sentence]
+    assert [sentence.partition(":")[0] for sentence in told] == ["client 2", "client 3"]
+    crossed = replace(ended["fedfomo"], examined=Examination([[1.0] * 30] * 100, nothing, ""))
+    empty = compile_facts(replace(broken, ended={**ended, "fedfomo": crossed}))
+    open_page(browser, write_report(empty, tmp_path / "page.html"))
+    assert browser.get_log("browser") == []
+    assert "No model has a finite figure" in browser.find_element("id", "cross").text
+
+
+def test_a_chart_that_fails_says_so_and_the_others_are_drawn(browser: Any, page: Path, tmp_path: Path) -> None:
+    open_page(browser, page)
+    everything = drawn_charts(browser)
+    broken = tmp_path / "page.html"
+    broken.write_text(page.read_text().replace("traces: () => [...(local", "traces: () => [...missing, ...(local"))
+    open_page(browser, broken)
+    assert drawn_charts(browser) == everything - {"plot-gains"}
+    assert "This chart could not be drawn (ReferenceError" in browser.find_element("id", "gains").text
+    logged = browser.get_log("browser")
+    assert logged
+    assert all("chart gains:" in entry["message"] for entry in logged)
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "light"
 
 
 def test_a_hundred_clients_and_rounds_open_quickly(browser: Any, tmp_path: Path) -> None:

@@ -4,18 +4,28 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from commands_called import SMALL, call
+from commands_called import SMALL, call, refused
+from fedfomo.commands.terminal import parse
+from fedfomo.config import CompareConfig, RunConfig, Setting
+from fedfomo.data.assignments import Assignments, own_file, write_groups
+from fedfomo.data.readers import load_data
 from fedfomo.errors import InputError
+from fedfomo.experiment import read_config, runs_of
 from fedfomo.model import Score
+from fedfomo.preparation import Prepared
 from fedfomo.report.compiling import compile_facts
 from fedfomo.report.examination import Examination, read_examination, write_examination
 from fedfomo.report.facts import ClientFacts, Facts, MethodFacts, Reproduce
@@ -24,13 +34,34 @@ from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
 from fedfomo.report.sentences import site_sentence, with_interval
 from fedfomo.report.source import Ended, Source
-from fedfomo.run_facts import find_run, gather, prepare_run
+from fedfomo.run_choice import find_run
+from fedfomo.run_facts import gather, prepare_run
+from fedfomo.spelling import build, read_toml, write_toml
 
 
 @pytest.fixture(scope="module")
 def facts(comparison: Path) -> Facts:
     folder = find_run(comparison)
     return compile_facts(gather(folder, loaded=prepare_run(folder)))
+
+
+def test_which_run_of_a_comparison_is_meant_is_said_and_never_guessed(
+    comparison: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert find_run(comparison, seed=1) == comparison / "fedfomo-seed-1"
+    assert find_run(comparison / "local-seed-1") == comparison / "local-seed-1"
+    assert "unknown method 'fedprox'" in refused(capsys, "report", str(comparison), "--method", "fedprox")
+    assert "choose with --seed one of 0, 1" in refused(capsys, "report", str(comparison), "--seed", "2")
+    others = tmp_path / "others"
+    shutil.copytree(comparison, others)
+    config = read_toml(others / "config.toml", CompareConfig)
+    (others / "config.toml").write_text(write_toml(replace(config, methods=("fedavg",))))
+    out = tmp_path / "model.safetensors"
+    for command in (["report", str(others)], ["export", str(others), "--site", "0", "--out", str(out)]):
+        said = refused(capsys, *command)
+        assert f"{others} has no run of fedfomo: choose with --method one of local, fedavg" in said
+        call(*command, "--method", "fedavg", "--seed", "1")
+        assert "of this comparison: fedavg with seed 1" in capsys.readouterr().out
 
 
 def own(facts: Facts) -> list[MethodFacts]:
@@ -160,6 +191,24 @@ def test_a_lone_run_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
     assert "→" in capsys.readouterr().out
 
 
+def test_the_command_that_a_lone_run_advises_is_of_its_own_data_set_and_options(
+    comparison: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-1", run)
+    played = read_config(run)
+    setting = build(Setting, {"dataset": "mnist", "data": "images", "epochs": 2})
+    options = ("num_downloads=2", "epsilon=0.1")
+    (run / "config.toml").write_text(write_toml(replace(played, options=options, setting=setting)))
+    advised = shlex.split(gather(run).advice.partition("fedfomo compare ")[2])
+    read = parse("compare", CompareConfig, advised)
+    assert read.setting == setting
+    assert read.methods == ("local", "fedavg", "fedfomo")
+    assert [run for run in runs_of(read) if run.method == "fedfomo"] == [
+        RunConfig("fedfomo", options, played.seed, None, setting)
+    ]
+
+
 def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path, tmp_path: Path) -> None:
     about = comparison / "fedfomo-seed-0"
     setting = (*SMALL, "--rounds", "4")
@@ -215,6 +264,26 @@ def test_watching_rewrites_the_report_until_the_run_ends(tmp_path: Path, capsys:
     assert '"is_finished":true' in page
 
 
+def test_watching_a_comparison_waits_for_the_run_that_is_meant(
+    comparison: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, aside = tmp_path / "comparison", tmp_path / "aside"
+    shutil.copytree(comparison, folder)
+    (folder / "fedfomo-seed-0").rename(aside)
+    said = refused(capsys, "report", str(folder))
+    assert (
+        "fedfomo-seed-0 has not begun yet: try again, or give --watch; begun are fedavg-seed-0, fedavg-seed-1" in said
+    )
+    begins = threading.Timer(1.5, lambda: aside.rename(folder / "fedfomo-seed-0"))
+    begins.start()
+    call("report", str(folder), "--watch")
+    begins.join()
+    printed = capsys.readouterr().out
+    assert "of this comparison: fedfomo with seed 0" in printed
+    assert "fedfomo-seed-0 to begin" in printed
+    assert '"method":"fedfomo"' in (folder / "report.html").read_text()
+
+
 def source_of(ours: list[float], theirs: list[float]) -> Source:
     def ended(figures: list[float]) -> Ended:
         mean = sum(figures) / len(figures)
@@ -264,19 +333,21 @@ def test_a_name_cannot_end_the_script_it_is_in() -> None:
 
 def test_sentences() -> None:
     helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
-    paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True)
+    paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True, 50)
     assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]); of what it took from others: Turin 61 %, Lyon 38 %"
-    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), helpers, True)
+    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), helpers, True, 50)
     assert not_paid == "Turin: federating does not pay, keep your own model (90.0 → 88.0, −2.0 [−3.0, −1.0])"
-    assert "no test examples" in site_sentence("Porto", None, None, None, {}, True)
+    assert site_sentence("Porto", None, None, None, {}, True, 0) == "Porto: no test examples, so nothing can be said"
+    diverged = site_sentence("Porto", est(0.9), None, None, {}, True, 50)
+    assert diverged == "Porto: its figure on 50 test examples is not finite, so nothing can be said"
 
 
 @pytest.mark.parametrize("gain", [0.01, 0.0, -0.01])
 def test_who_is_undecided_is_told_neither_to_stay_nor_to_go(gain: float) -> None:
-    told = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, -0.04, 0.04), {}, True)
+    told = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, -0.04, 0.04), {}, True, 50)
     assert "undecided: too little test data" in told
     assert "own model" not in told
-    unbounded = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, math.nan, math.nan), {}, True)
+    unbounded = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, math.nan, math.nan), {}, True, 50)
     assert "undecided: no interval can be given" in unbounded
 
 
@@ -342,6 +413,81 @@ def test_other_data_than_the_runs_are_not_trusted(comparison: Path, tmp_path: Pa
     found = compile_facts(gather(run, loaded=prepare_run(run)))
     assert found.clients[0].train_labels is None
     assert any("'digits' has changed since" in note for note in found.health.notes)
+
+
+@pytest.fixture
+def regrouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return what replaces the latent groups of the digits in a cache of the test's own."""
+    monkeypatch.setenv("FEDFOMO_CACHE", str(tmp_path / "cache"))
+    data = load_data("digits", None)
+
+    def replaced(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        train, test = (rng.integers(0, 2, len(part)) for part in (data.train, data.test))
+        write_groups(Assignments(data.fingerprint, 1.0, {2: (train, test)}), own_file(data))
+
+    return replaced
+
+
+def test_a_run_whose_groups_were_built_again_is_not_scored_on_other_clients_data(
+    tmp_path: Path, regrouped: Callable[[int], None]
+) -> None:
+    run = tmp_path / "run"
+    regrouped(1)
+    call("run", "--method", "local", "--out", str(run), *SMALL, "--rounds", "1")
+    assert isinstance(prepare_run(run), Prepared)
+    regrouped(2)
+    found = compile_facts(gather(run, loaded=prepare_run(run)))
+    (ours,) = own(found)
+    kept = json.loads((run / "result.json").read_text())["after_update"]
+    assert [score and score.value for score in ours.scores] == [kept[str(client)]["accuracy"] for client in range(6)]
+    assert any("would go to other clients than the run's now" in note for note in found.health.notes)
+    assert not (run / "examination.json").exists()
+
+
+def test_runs_that_kept_no_digest_of_their_split_are_told_apart_by_what_they_did_keep(
+    comparison: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-0", run)
+    path = run / "environment.json"
+    environment = json.loads(path.read_text())
+    del environment["split"]
+    path.write_text(json.dumps(environment))
+    assert isinstance(prepare_run(run), Prepared)
+    environment["examples"][3]["test"] += 1
+    path.write_text(json.dumps(environment))
+    assert isinstance(prepare_run(run), InputError)
+
+
+def test_an_examination_of_other_numbers_of_examples_is_made_again_and_never_kept(
+    comparison: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(comparison / "fedfomo-seed-0", run)
+    prepared, kept = prepare_run(run), run / "examination.json"
+    write_examination(kept, Examination([[1.0]] * 6, None, "too long"))
+    (ours,) = own(compile_facts(gather(run, loaded=prepared)))
+    result = json.loads((run / "result.json").read_text())
+    expected = [result["after_update"][str(client)] for client in range(6)]
+    assert [score and score.value for score in ours.scores] == pytest.approx([score["accuracy"] for score in expected])
+    assert [len(row) for row in read_examination(kept).figures] == [score["num_examples"] for score in expected]
+    kept.unlink()
+    expected[2]["num_examples"] += 1
+    (run / "result.json").write_text(json.dumps(result))
+    gather(run, loaded=prepared)
+    assert not kept.exists()
+
+
+def test_runs_of_a_comparison_that_had_other_clients_are_left_out(comparison: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "comparison"
+    shutil.copytree(comparison, folder)
+    path = folder / "local-seed-0" / "environment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "split": "another"}))
+    source = gather(folder / "fedfomo-seed-0")
+    assert set(source.ended) == {"fedavg", "fedfomo"}
+    assert len(source.ended["fedfomo"].gains_of_seeds) == 6  # of the other seed
+    assert any("changed within the comparison: local-seed-0." in note for note in source.notes)
 
 
 def test_why_data_could_not_be_loaded_is_in_the_notes(comparison: Path, tmp_path: Path) -> None:

@@ -70,3 +70,27 @@ def test_a_run_counts_once_and_two_that_contradict_each_other_are_refused(compar
     better = another(run, tmp_path / "better", 0.01)
     with pytest.raises(InputError, match=rf"{run} and {better} have the same method, settings and seed"):
         arenas_of([comparison, better])
+
+
+def say_of_clients(run: Path, **said: object) -> None:
+    path = run / "environment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
+
+
+def test_data_of_the_same_name_that_are_others_are_another_arena(comparison: Path, tmp_path: Path) -> None:
+    other = another(comparison / "fedfomo-seed-0", tmp_path / "other", 0.01)
+    mine = json.loads((comparison / "fedfomo-seed-0" / "environment.json").read_text())["data"]["sha256"]
+    say_of_clients(other, data={"name": "digits", "sha256": "0" * 64})
+    arenas = arenas_of([comparison, other])
+    assert [arena.title for arena in arenas] == [f"{TITLE}, data {mine[:8]}", f"{TITLE}, data 00000000"]
+    assert [list(arena.means) for arena in arenas] == [["fedavg", "fedfomo", "local"], ["fedfomo"]]
+
+
+@pytest.mark.parametrize(
+    "said", [{"split": "another"}, {"groups": [1, 0, 1, 0, 1, 0]}, {"targets": [5, 4, 3, 2, 1, 0]}]
+)
+def test_other_clients_of_the_same_seed_are_refused(comparison: Path, tmp_path: Path, said: dict[str, object]) -> None:
+    other = another(comparison / "fedfomo-seed-0", tmp_path / "other", options='["num_downloads=3"]')
+    say_of_clients(other, **said)
+    with pytest.raises(InputError, match=rf"{other} had other clients, though of the same data, settings and seed"):
+        arenas_of([comparison, other])

@@ -34,7 +34,7 @@ class ExportConfig:
     out: Path | None = None
     """The file to write; by default named after the site, here."""
     method: str | None = None
-    """Of a comparison, the method; by default FedFomo."""
+    """Of a comparison, the method; by default FedFomo, if it is among them."""
     seed: int | None = None
     """Of a comparison, the seed; by default the first."""
 
@@ -71,12 +71,14 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
 
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
-    from fedfomo.config import options_of
     from fedfomo.environment import read_environment
     from fedfomo.experiment import read_config
-    from fedfomo.run_facts import find_run
+    from fedfomo.run_choice import choice_in_words, find_run
+    from fedfomo.spelling import options_of
 
     folder = find_run(config.run, config.method, config.seed)
+    if folder != config.run:
+        console.print(choice_in_words(folder), soft_wrap=True)
     require((folder / "result.json").exists(), f"{folder} is not finished: go on with `fedfomo resume {config.run}`")
     files = {str(int(path.stem.removeprefix("client-"))): path for path in (folder / "models").glob("client-*")}
     site = config.site.removeprefix("client ").removeprefix("client-")

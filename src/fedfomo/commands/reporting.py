@@ -32,13 +32,13 @@ class ReportConfig:
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None
-    """Of a comparison, the method that the report is about; by default FedFomo."""
+    """Of a comparison, the method that the report is about; by default FedFomo, if it is among them."""
     seed: int | None = None
     """Of a comparison, the seed; by default the first."""
     beside: tuple[Path, ...] = ()
     """Further runs on the same clients to measure this one against."""
     watch: bool = False
-    """Rewrite the file after every round until the run ends."""
+    """Wait until the run begins, and rewrite the file after every round until it ends."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CompareReportConfig:
     """Write one HTML file that sets methods against each other, client by client, on one or several scenarios."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of comparisons, or of runs; those on the same data, with the same settings, are put together."""
+    """Folders of comparisons, or of runs; those with the same clients and settings are put together."""
     out: Path = Path("comparison.html")
     """The file to write."""
 
@@ -58,12 +58,17 @@ def report(arguments: list[str]) -> None:
         return
     config = parse("report", ReportConfig, arguments)
     require_file(config.out)
-    from fedfomo.run_facts import find_run, prepare_run
+    from fedfomo.run_choice import choice_in_words, find_run, has_begun, require_begun
+    from fedfomo.run_facts import prepare_run
 
     folder = find_run(config.run, config.method, config.seed)
-    while config.watch and not (folder / "environment.json").exists():
+    if folder != config.run:
+        console.print(choice_in_words(folder), soft_wrap=True)
+    if config.watch and not has_begun(folder):
+        console.print(f"waiting for {folder} to begin", soft_wrap=True)
+    while config.watch and not has_begun(folder):
         time.sleep(WATCH_SECONDS)
-    require((folder / "environment.json").exists(), f"{folder} has not begun yet: try again, or give --watch")
+    require_begun(config.run, folder)
     out = config.out or config.run / "report.html"
     loaded = prepare_run(folder)
     seen = -1

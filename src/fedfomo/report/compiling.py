@@ -278,6 +278,7 @@ def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | Non
             own.gains[client],
             helpers_of(source.taken, names, client) if source.taken else {},
             is_share,
+            source.clients[client].test,
         )
         for client in range(len(names))
     ]

@@ -42,11 +42,16 @@ def examine(
         return Examination(figures, None, f"{len(clients)} clients are too many for a matrix of all pairs")
     cross: list[list[float]] = []
     started = time.perf_counter()
-    together = _together([data.test for data in clients])
-    sizes = [len(data.test) for data in clients]
+    tests = [data.test for data in clients]
+    alike = _alike(tests)
+    together = [tests[first].joined(*(tests[number] for number in others)) for first, *others in alike]
     for theta in thetas:
-        parts = torch.tensor(_figures(model, theta, together), dtype=torch.float64).split(sizes)
-        cross.append([float(part.mean()) if len(part) else float("nan") for part in parts])
+        row = [math.nan] * len(tests)
+        for numbers, examples in zip(alike, together, strict=True):
+            parts = model.figures(theta, examples).split([len(tests[number]) for number in numbers])
+            for number, part in zip(numbers, parts, strict=True):
+                row[number] = float(part.mean())
+        cross.append(row)
         needed = (time.perf_counter() - started) / len(cross) * len(clients)
         if needed > CROSS_SECONDS:
             why = f"trying all {len(clients)} models on all targets would take about {needed / 60:.0f} minutes"
@@ -100,5 +105,11 @@ def _figures(model: Model, theta: Tensor, examples: Examples) -> list[float]:
     return model.figures(theta, examples).tolist()
 
 
-def _together(parts: Sequence[Examples]) -> Examples:
-    return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))
+def _alike(tests: Sequence[Examples]) -> list[list[int]]:
+    """Sort targets by what can be put into one tensor: sites may have images of different sizes."""
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for number, test in enumerate(tests):
+        if len(test):
+            kind = tuple((part.shape[1:], part.dtype) for part in (test.inputs, test.labels))
+            kinds.setdefault(kind, []).append(number)
+    return list(kinds.values())

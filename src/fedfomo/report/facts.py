@@ -29,7 +29,7 @@ class ClientFacts:
 
 @dataclass(frozen=True)
 class MethodFacts:
-    """How one method ended, for every client; clients without test examples have none."""
+    """How one method ended, for every client; clients without test examples, or a finite figure on them, have none."""
 
     method: str
     scores: list[Estimate | None]

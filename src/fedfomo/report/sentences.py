@@ -24,10 +24,12 @@ def site_sentence(
     gain: Estimate | None,
     helpers: dict[str, float],
     is_share: bool,
+    num_test: int,
 ) -> str:
     """Say in one sentence what a client gained and from whom, or that it should keep its own model."""
     if own is None:
-        return f"{name}: no test examples, so nothing can be said"
+        why = f"its figure on {num_test} test examples is not finite" if num_test else "no test examples"
+        return f"{name}: {why}, so nothing can be said"
     named = [(giver, share) for giver, share in helpers.items() if share >= LEAST_SHARE]
     taken = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
     taken += " and others" if len(named) > MOST_NAMED else ""

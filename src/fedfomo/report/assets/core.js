@@ -13,6 +13,8 @@ const GROUPS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const title = (method) => TITLES[method] || method;
 const known = (value) => value !== null && value !== undefined;
+/** One end of an estimate; none where a client has no test examples, or a figure that is not finite. */
+const endOf = (estimate, end) => (estimate ? estimate[end] : null);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 const figure = (value, signed = false) => {
@@ -97,7 +99,8 @@ function addChart(parent, chart) {
     el("button", { type: "button", onclick: () => saveJson(chart) }, "JSON")));
   const caption = el("figcaption", {}, chart.title ? el("h3", {}, chart.title) : null,
     chart.about ? el("p", { class: "about" }, chart.about) : null);
-  parent.append(el("figure", {}, caption, ...(chart.before || []), chart.holder, details));
+  chart.fault = el("p", { class: "note", role: "alert", hidden: true });
+  parent.append(el("figure", {}, caption, ...(chart.before || []), chart.fault, chart.holder, details));
   charts.push(chart);
   return chart;
 }
@@ -121,10 +124,24 @@ function frameOf({ printed = 1, ...layout }) {
     ...layout, ...axes, ...(printing ? { width: 680 * printed } : { autosize: true }),
   };
 }
+/** Draw a chart; one that fails says so in its place, and leaves the others alone. */
 function draw(chart) {
   if (!chart.isReady) return;
-  Draw.react(chart.plot, chart.traces(), frameOf(chart.layout()), { displayModeBar: false, responsive: !printing, staticPlot: printing });
-  chart.refill();
+  chart.fault.hidden = true;
+  chart.holder.hidden = false;
+  try {
+    Draw.react(chart.plot, chart.traces(), frameOf(chart.layout()), { displayModeBar: false, responsive: !printing, staticPlot: printing })
+      .catch((error) => tellFault(chart, error));
+    chart.refill();
+  } catch (error) {
+    tellFault(chart, error);
+  }
+}
+function tellFault(chart, error) {
+  console.error(`chart ${chart.id}:`, error);
+  chart.fault.textContent = `This chart could not be drawn (${error}). Its numbers are below, and in the files at the end of the page.`;
+  chart.fault.hidden = false;
+  chart.holder.hidden = true;
 }
 const drawAll = () => charts.forEach(draw);
 /** Draw from the top, and let the reader scroll meanwhile. */
@@ -138,7 +155,7 @@ function makeReady(chart) {
   if (chart.isReady) return;
   chart.isReady = true;
   draw(chart);
-  if (!chart.clicked) return;
+  if (!chart.clicked || !chart.plot.on) return; // a plot that could not be drawn cannot be clicked on
   chart.plot.on("plotly_click", (event) => {
     const chosen = chart.clicked(event.points[0]);
     if (known(chosen)) selectClient(chosen);

@@ -38,7 +38,7 @@ function addGains() {
     const chosen = order.filter((client) => own.gains[client] && own.gains[client].value >= 0 === up);
     return {
       type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, line: { width: 7, color: colour(up ? "high" : "low") }, opacity: 0.35,
-      x: chosen.flatMap((client) => [shown(local.scores[client].value), shown(own.scores[client].value), null]),
+      x: chosen.flatMap((client) => [shown(endOf(local.scores[client], "value")), shown(endOf(own.scores[client], "value")), null]),
       y: chosen.flatMap((client) => [place.get(client), place.get(client), null]),
     };
   }
@@ -46,7 +46,7 @@ function addGains() {
     const shift = drawn.length > 1 ? -0.22 + (0.44 * k) / (drawn.length - 1) : 0;
     return {
       type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, line: { width: 1.4, color: methodColour(method.method) }, opacity: 0.55,
-      x: order.flatMap((client) => [shown(method.scores[client].low), shown(method.scores[client].high), null]),
+      x: order.flatMap((client) => [shown(endOf(method.scores[client], "low")), shown(endOf(method.scores[client], "high")), null]),
       y: order.flatMap((client) => [place.get(client) + shift, place.get(client) + shift, null]),
     };
   }
@@ -54,8 +54,11 @@ function addGains() {
     return {
       type: "scatter", mode: "markers", name: title(method.method),
       marker: { size: method === own ? 11 : 9, color: methodColour(method.method), symbol: method === local ? "circle-open" : method === fedavg ? "diamond" : "circle", line: { width: method === local ? 2 : 0, color: methodColour(method.method) } },
-      x: order.map((client) => shown(method.scores[client].value)), y: order.map((client) => place.get(client)),
-      text: order.map((client) => `${plain(names[client])}: ${title(method.method)} ${figure(method.scores[client].value)}${unit} [${figure(method.scores[client].low)}, ${figure(method.scores[client].high)}]`),
+      x: order.map((client) => shown(endOf(method.scores[client], "value"))), y: order.map((client) => place.get(client)),
+      text: order.map((client) => {
+        const [value, low, high] = triple(method.scores[client]).map((end) => figure(end));
+        return `${plain(names[client])}: ${title(method.method)} ${value}${unit} [${low}, ${high}]`;
+      }),
       hovertemplate: "%{text}<extra></extra>",
     };
   }

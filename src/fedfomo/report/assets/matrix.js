@@ -15,7 +15,7 @@ function matrixOf(quantity, step) {
     for (const judgement of round.judgements) {
       const values = quantity === "weight" ? judgement.weights : judgement.utilities;
       judgement.givers.forEach((giver, k) => {
-        if (quantity === "affinity" && giver === judgement.receiver) return;
+        if (!known(values[k]) || (quantity === "affinity" && giver === judgement.receiver)) return;
         const before = quantity === "affinity" ? cells[judgement.receiver][giver] || 0 : 0;
         cells[judgement.receiver][giver] = before + values[k];
       });

@@ -5,7 +5,8 @@ function addGiveAndTake() {
   const { gives, takes } = facts;
   const gains = everyone.map((client) => (own && own.gains[client] ? own.gains[client].value : null));
   const reach = Math.max(...gains.filter(known).map(Math.abs), 1e-9);
-  const end = Math.max(...gives, ...takes) * 1.08;
+  const end = Math.max(...[...gives, ...takes].filter(known), 1e-9) * 1.08;
+  const amount = (value) => (known(value) ? value.toFixed(2) : "–");
   const chart = addChart(made, {
     id: "give-and-take", label: "Scatter of how much each client gives and takes",
     traces: () => [
@@ -16,7 +17,7 @@ function addGiveAndTake() {
           size: everyone.map((client) => (client === state.client ? 18 : 12)), color: gains.some(known) ? gains.map((gain) => shown(gain || 0)) : colour("own"), cmin: -shown(reach), cmax: shown(reach), colorscale: diverging(),
           line: { width: everyone.map((client) => (client === state.client ? 2.5 : 1)), color: colour("ink") }, showscale: gains.some(known), colorbar: { title: { text: "gain", side: "top" }, thickness: 10, len: 0.7, outlinewidth: 0 },
         },
-        hovertemplate: everyone.map((client) => `${plain(names[client])}: gives ${gives[client].toFixed(2)}, takes ${takes[client].toFixed(2)}${known(gains[client]) ? `, gain ${figure(gains[client], true)}` : ""}<extra></extra>`),
+        hovertemplate: everyone.map((client) => `${plain(names[client])}: gives ${amount(gives[client])}, takes ${amount(takes[client])}${known(gains[client]) ? `, gain ${figure(gains[client], true)}` : ""}<extra></extra>`),
       },
     ],
     layout: () => ({ height: 420, hovermode: "closest", xaxis: { title: { text: "gives to others, a round" }, rangemode: "tozero" }, yaxis: { title: { text: "takes from others, a round" }, rangemode: "tozero" } }),
@@ -30,8 +31,9 @@ function addCross() {
   const made = section("cross", "Whose model would serve whom?", facts.cross
     ? `Each final model (row) on each client's test data (column), in ${facts.metric}${unit}. A ring marks a client's own model. A column that is stronger elsewhere is a client that somebody else's model would have served better.`
     : facts.why_not_crossed);
-  if (!facts.cross) return;
-  const values = facts.cross.flat().filter(known);
+  const values = facts.cross ? facts.cross.flat().filter(known) : [];
+  if (facts.cross && !values.length) made.append(el("p", { class: "note" }, "No model has a finite figure on any target."));
+  if (!values.length) return;
   const chart = addChart(made, {
     id: "cross", label: "Matrix of final models and clients' targets",
     traces: () => [{

@@ -41,7 +41,7 @@ function addVerdict() {
   if (best.length) tiles.append(tile("Best method", best.map((method) => title(method.method)).join(" and "), `${figure(top)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
   tiles.append(tile("Rounds", facts.is_finished ? String(facts.rounds_planned) : `${facts.rounds.length} of ${facts.rounds_planned}`, `${names.length} clients`));
-  tiles.append(tile("Moved", bytes(moved), "models down and up, whole run"));
+  if (own || facts.rounds.length) tiles.append(tile("Moved", bytes(moved), "models down and up, whole run"));
   tiles.append(privacyTile());
   if (own && own.mean_gain) addTally(made);
   made.append(tiles);
@@ -70,7 +70,8 @@ function addTally(parent) {
 function methodTable(best) {
   const least = local ? local.gradients : null;
   const rows = facts.methods.map((method) => {
-    const spread = method.seed_means.length > 1 ? `${figure(sum(method.seed_means) / method.seed_means.length)} (${method.seed_means.length} seeds)` : "–";
+    const means = method.seed_means.filter(known);
+    const spread = means.length > 1 ? `${figure(sum(means) / means.length)} (${means.length} seeds)` : "–";
     return [title(method.method), figure(method.mean), spread, method.mean_gain ? withInterval(method.mean_gain) : "–",
       method.mean_gain ? `${method.helped} / ${method.undecided} / ${method.harmed}` : "–", bytes(method.bytes_moved),
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
