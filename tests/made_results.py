@@ -16,6 +16,8 @@ def keep(
     seconds: float = 120.0,
     constants: Sequence[float | None] | None = None,
     refusals: dict[int, int] | None = None,
+    taken: Sequence[Sequence[float]] | None = None,
+    targets: Sequence[int] | None = None,
 ) -> None:
     """Write the result of a cell that ended with these accuracies."""
     clients = len(accuracies)
@@ -29,7 +31,8 @@ def keep(
         "curves": {"after_update": [0.1, 0.3], "after_training": [0.3, 0.5]},
         "constant": [0.5] * clients if constants is None else constants,
         "groups": [client // 2 for client in range(clients)],
-        "targets": list(range(clients)),
+        "targets": list(range(clients)) if targets is None else targets,
+        "taken": [[0.0] * clients] * clients if taken is None else taken,
         "affinity": {"after_rounds": [1, 2], "matrices": [matrix, matrix]},
         "spent": {client: {"training": epsilon} for client, epsilon in enumerate(epsilons)} or None,
         "refusals": refusals or {},

@@ -7,12 +7,24 @@ import pytest
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.commands.terminal import parse
-from fedfomo.config import RunConfig, options_of
+from fedfomo.config import RunConfig
 from fedfomo.errors import InputError
-from fedfomo.reproduce.catalogue import FIGURES, FOMO_5, LATENT_5, MOCHA_REPOSITORY, PAPERS, TABLES, find_target
+from fedfomo.reproduce.catalogue import (
+    CROWDS,
+    FIGURES,
+    FOMO_5,
+    LATENT_5,
+    MOCHA_REPOSITORY,
+    OOD_5,
+    PAPERS,
+    TABLES,
+    find_target,
+    splitting,
+)
 from fedfomo.reproduce.cells import SCALES, Case, Cell
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.queue import stages
+from fedfomo.spelling import options_of
 
 PAPERS_TABLES = [name for name in TABLES if name.startswith("table")]
 
@@ -44,6 +56,7 @@ def test_the_tables_have_the_papers_shape() -> None:
     shapes = {name: len(TABLES[name].target.cells("paper")) for name in PAPERS_TABLES}
     assert shapes == {"table1": 44, "table2": 55, "table3": 22, "table4": 12, "table5": 55, "table6": 18}
     assert len(TABLES["authors"].target.cells("lite")) == 6
+    assert len(TABLES["everyone"].target.cells("paper")) == 4
     assert len(TABLES["augmentation"].target.cells("lite")) == 6
 
 
@@ -51,13 +64,11 @@ def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
     queued = [cell for stage in stages() for cell in stage.cells]
     names = {cell.name for cell in queued}
     assert len(names) == len(queued)
-    for target in [*(TABLES[name].target for name in TABLES), *FIGURES.values()]:
+    for target in [*(table.whole for table in TABLES.values()), *FIGURES.values()]:
         for scale in ("lite", "paper"):
-            missing = [cell for cell in target.cells(scale) if cell.name not in names]
-            # A fifth of the data of one of 100 clients is too little; other figures are not queued in full.
-            assert all((cell.case.clients == 100) == (scale == "lite") for cell in missing)
-    for name in TABLES:
-        assert {cell.name for cell in TABLES[name].target.cells("paper")} <= names
+            missing = [cell for cell in target.cells(scale, range(target.runs)) if cell.name not in names]
+            # A fifth of the data of one of 100 clients is too little.
+            assert all(scale == "lite" and cell.case.clients == 100 for cell in missing)
 
 
 def test_the_full_protocol_with_five_distributions_comes_first() -> None:
@@ -68,12 +79,12 @@ def test_the_full_protocol_with_five_distributions_comes_first() -> None:
 
 
 def test_seeds_repeat_three_runs_and_five_shuffles() -> None:
-    (repeats,) = [stage for stage in stages() if stage.title.startswith("more seeds")]
+    (repeats, _) = [stage for stage in stages() if stage.title.startswith("more seeds")]
     seeds = {
-        scenario: {cell.seed for cell in repeats.cells if cell.case.scenario == scenario}
-        for scenario in ("latent", "ood", "pathological")
+        case.name: {cell.seed for cell in repeats.cells if cell.case == case}
+        for case in (Case("cifar10", "latent", 4), OOD_5, CROWDS["MNIST"], splitting(0.01))
     }
-    assert seeds == {"latent": {1, 2}, "ood": {1, 2, 3, 4}, "pathological": {1, 2}}
+    assert list(seeds.values()) == [{1, 2}, {1, 2, 3, 4}, {1, 2}, {1, 2, 3, 4}]
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -14,13 +14,14 @@ import pytest
 from fedfomo.cli import main
 from fedfomo.commands.computing import compute_all
 from fedfomo.commands.reproducing import ReproduceConfig
-from fedfomo.config import RunConfig, options_of
+from fedfomo.config import RunConfig
 from fedfomo.experiment import start_run
 from fedfomo.preparation import prepare
 from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_5, LOCAL
 from fedfomo.reproduce.cells import Cell, Variant
 from fedfomo.reproduce.results import Results
 from fedfomo.reproduce.running import can_go_on
+from fedfomo.spelling import options_of
 from made_results import keep
 
 CELL = Cell(LATENT_5, FOMO_5, "smoke")

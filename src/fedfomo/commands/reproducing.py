@@ -12,7 +12,7 @@ import tyro
 from fedfomo.commands.terminal import console, parse, warn
 from fedfomo.errors import require, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES, find_target
-from fedfomo.reproduce.cells import SHOWN, Cell
+from fedfomo.reproduce.cells import CROWD, SHOWN, Cell
 from fedfomo.reproduce.queue import Stage, stages
 from fedfomo.reproduce.results import Results
 
@@ -29,9 +29,9 @@ class ReproduceConfig:
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """A table (table1 to table6, authors, augmentation), a figure (clients, weights, exploration, targets, validation,
-    privacy), queue for everything in order of importance, or pages or figures to write all of them from what is
-    computed."""
+    """A table (table1 to table6, authors, augmentation, everyone), a figure (clients, weights, exploration, targets,
+    validation, privacy), queue for everything in order of importance, or pages or figures to write all of them from
+    what is computed."""
     scale: Literal["smoke", "lite", "paper"] = "lite"
     """How large: smoke (seconds, on digits), lite (a fifth of each client's data), paper (the full protocol). The
     queue has an order of scales and seeds of its own."""
@@ -91,7 +91,13 @@ def _stages(config: ReproduceConfig) -> list[Stage]:
         return stages()
     target = find_target(config.name)
     cells: dict[str, Cell] = {cell.name: cell for cell in target.cells(config.scale, range(config.seeds))}
-    return [Stage(target.title, tuple(cells.values()))]
+    telling = tuple(cell for cell in cells.values() if cell.is_telling)
+    left_out = len(cells) - len(telling)
+    why = f"a fifth of a client's data is too little to learn from if there are {CROWD} clients: give --scale paper"
+    require(bool(telling), f"{config.name} has no cell at this scale: {why}")
+    if left_out:
+        warn(f"{left_out} of {len(cells)} cells are left out: {why}")
+    return [Stage(target.title, telling)]
 
 
 def _list(config: ReproduceConfig, results: Results) -> None:

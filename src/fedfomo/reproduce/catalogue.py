@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedfomo.errors import unknown
-from fedfomo.reproduce.cells import Case, Target, Variant
+from fedfomo.reproduce.cells import CROWD, Case, Target, Variant
 
 LOCAL = Variant("local", "Local Training", "local")
 FEDAVG = Variant("fedavg", "FedAvg", "fedavg")
@@ -39,6 +39,7 @@ CONTROLS = (LOCAL_ALL, TUNED)
 NUMBERS = (2, 3, 4, 5, 10)
 """The paper's numbers of latent distributions (D)."""
 LATENT_5 = Case("cifar10", "latent", 5)
+OOD_5 = Case("cifar10", "ood", 5)
 PLAIN_5 = replace(LATENT_5, augment=False)
 NOISES = (0.0, 1.0, 2.0)
 """The paper's σ."""
@@ -130,6 +131,11 @@ AUTHORS_OPTIONS = (
     authors("own-counted", "own model counted among the five", others=4),
     AS_CODED,
 )
+CROWDS = {
+    label: Case(dataset, "pathological", clients=CROWD)
+    for dataset, label in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"))
+}
+"""The paper's split among 100 clients."""
 BOTH = (Column("CIFAR-10", LATENT_5), Column("CIFAR-100", Case("cifar100", "latent", 5)))
 
 TABLES: dict[str, Table] = {
@@ -150,7 +156,7 @@ TABLES: dict[str, Table] = {
             "table3",
             "Out-of-distribution targets, five latent distributions, 15 clients",
             (
-                Column("CIFAR-10", Case("cifar10", "ood", 5)),
+                Column("CIFAR-10", OOD_5),
                 Column("CIFAR-100", Case("cifar100", "ood", 5)),
             ),
             _rows(PAPERS, (*BEYOND, *CONTROLS)),
@@ -180,6 +186,16 @@ TABLES: dict[str, Table] = {
             "CIFAR-10, D = 5: training images shifted and mirrored at random, and as they are; not in the paper",
             (Column("shifted and mirrored", LATENT_5), Column("as they are", PLAIN_5)),
             tuple(Row(variant) for variant in (LOCAL, LOCAL_BEST, FOMO_5)),
+        ),
+        Table(
+            "everyone",
+            "Pathological split, 100 clients: ten of them in a round, and all of them; not in the paper",
+            tuple(
+                Column(f"{label}, {words}", replace(case, participation=share))
+                for label, case in CROWDS.items()
+                for words, share in (("ten in a round", None), ("all in every round", 1.0))
+            ),
+            (Row(LOCAL),),
         ),
     )
 }
@@ -226,7 +242,7 @@ FIGURES: dict[str, Target] = {
         Target(
             "exploration",
             "FedFomo over ε and over the number of downloads M",
-            1,
+            3,
             (
                 *((LATENT_5, exploring(epsilon)) for epsilon in EPSILONS),
                 *((LATENT_5, downloading(number)) for number in DOWNLOADS),
@@ -237,7 +253,7 @@ FIGURES: dict[str, Target] = {
             "Out-of-distribution targets: accuracy, and each client's weights for the others",
             5,
             (
-                *((Case("cifar10", "ood", 5), variant) for variant in PAPERS),
+                *((OOD_5, variant) for variant in PAPERS),
                 *((Case("cifar100", "ood", 5), variant) for variant in PAPERS),
                 (LATENT_5, FOMO_5),
             ),

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedfomo.config import RunConfig, Setting, build, flags_of
+from fedfomo.config import RunConfig, Setting
 from fedfomo.errors import unknown
 from fedfomo.privacy.config import Privacy
+from fedfomo.spelling import build, flags_of
 
 SCALES: dict[str, str] = {
     "smoke": "seconds: handwritten digits, two rounds of one epoch; shows that everything runs, and nothing else",
@@ -17,6 +18,8 @@ SCALES: dict[str, str] = {
 }
 SHOWN = ("paper", "lite")
 """Scales that pages and figures show: a smoke run says nothing about the paper."""
+AMOUNTS = {"paper": "all", "lite": "a fifth"}
+"""How much of the data a scale has, for tables."""
 CROWD = 100
 """Clients of the paper's larger federations."""
 ROUNDS: dict[int, tuple[int, float]] = {15: (20, 1.0), CROWD: (100, 0.1)}
@@ -45,6 +48,7 @@ class Case:
     validation_fraction: float | None = None  # None: the default, a fifth
     noise: float | None = None  # σ of differentially private training; None: not private at all
     augment: bool | None = None  # training images are shifted and mirrored; None: where it is usual
+    participation: float | None = None  # share of clients in a round; None: the paper's
 
     @property
     def name(self) -> str:
@@ -59,13 +63,16 @@ class Case:
             parts.append(f"noise-{self.noise:g}")
         if self.augment is not None:
             parts.append("augmented" if self.augment else "plain")
+        if self.participation is not None:
+            parts.append(f"participation-{self.participation:g}")
         return "-".join(parts)
 
     def at(self, scale: str) -> dict[str, Any]:
         """Return the values of the setting that this case is at a scale, as a configuration file would have them."""
         if scale not in SCALES:
             raise unknown("scale", scale, SCALES)
-        rounds, participation = ROUNDS[self.clients]
+        rounds, usual = ROUNDS[self.clients]
+        participation = usual if self.participation is None else self.participation
         values: dict[str, Any] = {"dataset": self.dataset, "scenario": self.scenario, "clients": self.clients}
         if self.distributions is not None:
             values["distributions"] = self.distributions

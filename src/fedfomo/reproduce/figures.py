@@ -80,8 +80,12 @@ def weights(scale: str, results: Results) -> list[Picture]:
 def exploration(scale: str, results: Results) -> list[Picture]:
     """FedFomo's accuracy over rounds for several ε and several M."""
     over = [
-        _over_rounds([exploring(epsilon) for epsilon in EPSILONS], "ε, with M = 5", scale, results, EPSILONS, "ε"),
-        _over_rounds([downloading(n) for n in DOWNLOADS], "M, with ε = 0.3", scale, results, DOWNLOADS, "M"),
+        _over_rounds(
+            [exploring(epsilon) for epsilon in EPSILONS], "ε at the start, with M = 5", scale, results, EPSILONS, "ε"
+        ),
+        _over_rounds(
+            [downloading(n) for n in DOWNLOADS], "M, with ε = 0.3 at the start", scale, results, DOWNLOADS, "M"
+        ),
     ]
     return [grid(drawn, 2)] if (drawn := [picture for pictures in over for picture in pictures]) else []
 

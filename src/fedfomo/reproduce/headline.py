@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedfomo.reproduce.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
-from fedfomo.reproduce.cells import SHOWN, Case, Cell
-from fedfomo.reproduce.claims import FOMO, is_open
+from fedfomo.reproduce.cells import AMOUNTS, SHOWN, Case, Cell
+from fedfomo.reproduce.claims import FOMO, RIVALS
+from fedfomo.reproduce.leads import Lead
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Result, Results, signed
 
@@ -22,25 +23,25 @@ NEEDED = (FOMO_5, LOCAL, FEDAVG)
 WHERE = {
     "table1": "{}, two classes a client",
     "table2": "CIFAR-10, latent distributions, {}",
-    "table3": "{}, targets of other clients",
+    "table3": "{}, targets shuffled among clients",
     "table5": "CIFAR-100, latent distributions, {}",
 }
-SCALE_WORDS = {"paper": "all", "lite": "a fifth"}
 
 
 @dataclass(frozen=True)
-class Closest:
-    """Whoever leaves FedFomo the smallest lead, its own mean, that lead, and on how many seeds."""
+class Compared:
+    """One of the others: its mean, FedFomo's on the same seeds, and FedFomo's lead."""
 
     rival: Variant
     mean: float
-    lead: float
-    seeds: int
+    fomos: float
+    lead: Lead
 
     def described(self, seeds: int) -> str:
-        """Name it with its mean, and with its seeds if they are fewer than all."""
-        fewer = f" on {self.seeds} of the seeds" if self.seeds < seeds else ""
-        return f"{self.rival.label} {self.mean:.1f}{fewer}"
+        """Name it with its mean, and with FedFomo's beside it if it has fewer than all seeds."""
+        fewer = len(self.lead.values)
+        beside = f" on {fewer} of the seeds, with {self.fomos:.1f} of FedFomo" if fewer < seeds else ""
+        return f"{self.rival.label} {self.mean:.1f}{beside}"
 
 
 def headline(results: Results) -> str:
@@ -52,7 +53,7 @@ def headline(results: Results) -> str:
                 runs = {variant: results.all_seeds(Cell(column.case, variant, scale)) for variant in (FOMO_5, *OTHERS)}
                 seeds = set[int].intersection(*(set(runs[variant]) for variant in NEEDED))
                 if seeds:
-                    how = f"{SCALE_WORDS[scale]}, {len(seeds)}"
+                    how = f"{AMOUNTS[scale]}, {len(seeds)}"
                     lines.append(_line(words.format(column.heading), how, name, column.case, runs, seeds))
                     break
     if not lines:
@@ -65,34 +66,47 @@ def headline(results: Results) -> str:
 
 
 def _line(where: str, how: str, table: str, case: Case, runs: Runs, seeds: Set[int]) -> str:
-    papers = _papers(table, case, runs)
+    papers = _papers(table, case)
     ours = {variant: fmean(runs[variant][seed].mean() for seed in seeds) for variant in NEEDED}
     beside = [f"{ours[variant]:.1f} ({papers[variant]:.1f})" for variant in NEEDED]
-    best = _closest(runs, seeds, Result.mean)
-    its_best = max((variant for variant in OTHERS if variant in papers), key=papers.__getitem__)
-    of = sum(bool(runs[variant].keys() & seeds) for variant in OTHERS)
-    rival = f"{best.described(len(seeds))}, of {of} ({its_best.label} {papers[its_best]:.1f})"
-    its_lead = papers[FOMO_5] - papers[its_best]
-    mixed = _closest(runs, seeds, lambda run: run.mean_of_mixed)
-    among = "none of them is" if math.isnan(mixed.lead) else f"{signed(mixed.lead)}: {mixed.described(len(seeds))}"
-    ours_is = signed(best.lead) if is_open(best.lead, best.seeds) else f"**{signed(best.lead)}**"
-    lead = f"{ours_is} ({signed(its_lead)})"
-    return f"| {' | '.join((where, how, *beside, rival, lead, among))} |"
+    best = min(_compared(runs, seeds, Result.mean), key=lambda one: one.lead.mean)
+    its_best = max(RIVALS, key=papers.__getitem__)
+    computed = [variant for variant in OTHERS if runs[variant].keys() & seeds]
+    rival = f"{best.described(len(seeds))}, of {len(computed)} ({its_best.label} {papers[its_best]:.1f})"
+    # A lead over fewer than the paper's rivals is not yet one over its best.
+    is_decided = best.lead.is_clear and set(RIVALS) <= set(computed)
+    lead = f"{_marked(best.lead, is_decided)} ({signed(papers[FOMO_5] - papers[its_best])})"
+    return f"| {' | '.join((where, how, *beside, rival, lead, _among_mixed(runs, seeds)))} |"
 
 
-def _closest(runs: Runs, seeds: Set[int], figure: Callable[[Result], float]) -> Closest:
-    """Find the best of the others, each compared on the seeds that it shares with FedFomo; without figures, NaN."""
-    found: list[Closest] = []
+def _among_mixed(runs: Runs, seeds: Set[int]) -> str:
+    """Return FedFomo's smallest lead where one constant answer does not do."""
+    found = _compared(runs, seeds, lambda run: run.mean_of_mixed)
+    if not found:
+        return "none of them is"
+    closest = min(found, key=lambda one: one.lead.mean)
+    number = fmean(len(runs[FOMO_5][seed].mixed) for seed in seeds)
+    clients = f"{number:.3g} client{'' if number == 1 else 's'}"
+    return f"{_marked(closest.lead, closest.lead.is_clear)}: {closest.described(len(seeds))}, {clients}"
+
+
+def _marked(lead: Lead, is_decided: bool) -> str:
+    return f"**{signed(lead.mean)}**" if is_decided else signed(lead.mean)
+
+
+def _compared(runs: Runs, seeds: Set[int], figure: Callable[[Result], float]) -> list[Compared]:
+    """Compare FedFomo with each of the others, on the seeds that the two share and that have the figure."""
+    found: list[Compared] = []
     for rival in OTHERS:
-        pairs = [(figure(runs[rival][seed]), figure(runs[FOMO_5][seed])) for seed in runs[rival].keys() & seeds]
+        pairs = [(figure(runs[FOMO_5][seed]), figure(runs[rival][seed])) for seed in runs[rival].keys() & seeds]
         known = [pair for pair in pairs if not math.isnan(sum(pair))]
         if known:
-            theirs, fomos = (fmean(values) for values in zip(*known, strict=True))
-            found.append(Closest(rival, theirs, fomos - theirs, len(known)))
-    return min(found, key=lambda one: one.lead, default=Closest(LOCAL, math.nan, math.nan, 0))
+            fomos, theirs = (fmean(values) for values in zip(*known, strict=True))
+            found.append(Compared(rival, theirs, fomos, Lead(tuple(one - other for one, other in known))))
+    return found
 
 
-def _papers(table: str, case: Case, runs: Runs) -> dict[Variant, float]:
-    """Return the paper's numbers of those that are computed here as well: a lead over others says something else."""
-    found = {variant: published(table, variant.name, case) for variant, seeds in runs.items() if seeds}
+def _papers(table: str, case: Case) -> dict[Variant, float]:
+    """Return the paper's numbers."""
+    found = {variant: published(table, variant.name, case) for variant in PAPERS}
     return {variant: number.mean for variant, number in found.items() if number is not None}

@@ -10,7 +10,9 @@ from pathlib import Path
 from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
 from fedfomo.reproduce.cells import SHOWN, Cell, Target
-from fedfomo.reproduce.claims import CLAIMS, EVEN, Claim, Finding, findings, is_open
+from fedfomo.reproduce.claims import CLAIMS, Claim
+from fedfomo.reproduce.discovery import discovery
+from fedfomo.reproduce.findings import VERDICTS, Finding, findings
 from fedfomo.reproduce.headline import headline
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.results import Results, signed
@@ -18,7 +20,7 @@ from fedfomo.reproduce.results import Results, signed
 FAR = 5.0  # points of accuracy
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
-    f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "far", "figures")
+    f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "discovery", "far", "figures")
 )
 
 
@@ -27,6 +29,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
     blocks: dict[str, Callable[[], str]] = {
         "state": lambda: state(results),
         "claims": lambda: claims(results),
+        "discovery": lambda: discovery(results),
         "far": lambda: far(results),
         "figures": lambda: figures(folder),
         "headline": lambda: headline(results),
@@ -80,7 +83,7 @@ def far(results: Results) -> str:
                     lines.append(
                         f"- {table.name}, {column.heading}, {row.label}: {ours} here, {theirs.text} there, {gap}"
                     )
-    head = f"Of {done} cells with a number in the paper, {len(lines)} differ from it by {FAR:g} points or more"
+    head = f"{len(lines)} of {done} cells in full differ by {FAR:g} points or more from the number that the paper has"
     return head + (".\n" if not lines else ":\n\n" + "\n".join(lines) + "\n")
 
 
@@ -106,22 +109,15 @@ def _verdict(claim: Claim, scale: str, results: Results) -> str:
     found = findings(claim, scale, results)
     if not found:
         return "not computed"
-    counts = Counter(map(_word, found))
-    verdict = ", ".join(f"{word} in {counts[word]}" for word in ("yes", "even", "open", "no") if counts[word])
-    open_ones = len(claim.pairs) - len(found)
-    missing = f"; {open_ones} not computed" if open_ones else ""
-    return f"{verdict} of {len(found)}: {', '.join(map(_lead, found))}{missing}"
-
-
-def _word(finding: Finding) -> str:
-    if abs(finding.lead) < EVEN:
-        return "even"
-    if is_open(finding.lead, finding.seeds):
-        return "open"
-    return "yes" if finding.lead > 0 else "no"
+    counts = Counter(finding.verdict for finding in found)
+    verdict = ", ".join(f"{word} in {counts[word]}" for word in VERDICTS if counts[word])
+    missing = len(claim.pairs) - len(found)
+    rest = f"; {missing} not computed" if missing else ""
+    return f"{verdict} of {len(found)}: {', '.join(map(_lead, found))}{rest}"
 
 
 def _lead(finding: Finding) -> str:
-    theirs = "" if finding.pair.papers_lead is None else f" ({signed(finding.pair.papers_lead)})"
-    seeds = f", {finding.seeds} seeds" if finding.seeds > 1 else ""
-    return f"{finding.pair.where} {signed(finding.lead)}{theirs}{seeds}"
+    pair, seeds = finding.pair, len(finding.lead.values)
+    theirs = "" if pair.papers_lead is None else f" ({signed(pair.papers_lead)})"
+    rivals = "" if finding.is_complete else f" against {finding.rivals} of {len(pair.second.variants)}"
+    return f"{pair.where} {signed(finding.lead.mean)}{rivals}{theirs}" + (f", {seeds} seeds" if seeds > 1 else "")

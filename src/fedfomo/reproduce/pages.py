@@ -15,12 +15,20 @@ from fedfomo.reproduce.results import MIXED, Results, signed
 
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
 MISSING = "–"
+LABEL_DISTANCES = ("table2", "table5")
+"""Tables for which the paper prints how far clients' labels are apart."""
 HOW_TO_READ = f"""\
 Accuracy in %, the mean over clients after the last federated update; ± is the standard deviation over seeds, where
 there are several. Behind it, in brackets, the paper's number and the difference ours − paper. {MISSING} stands for a
 cell that has not been computed. The last row is no method: it answers every client with the most frequent label of
 its training data, or of its validation data if it aims at others' data. *Mixed* clients are those for whom that is
 right in less than {100 * MIXED:.0f} % of their test data."""
+DISTANCE = (
+    "EMD says how far clients' labels are from everybody's ([how it is counted](../data.md)): ours, and the paper's."
+)
+ORIENTATION = """\
+With a fifth of the data this is another experiment than the paper's: methods compare with each other, and the
+differences from the paper's numbers are for orientation only."""
 CONSTANT = "one constant answer a client"
 
 
@@ -45,13 +53,15 @@ def page(table: Table, results: Results) -> str:
     """Return the page of a table: its numbers at every scale, and what is behind them."""
     is_papers = any(published(table.name, row.name, column.case) for row in table.rows for column in table.columns)
     title = f"{table.name.replace('table', 'Table ')}: {table.title}" if is_papers else table.title
-    parts = [f"# {title}", HOW_TO_READ]
-    for scale in SHOWN:
+    parts = [f"# {title}", HOW_TO_READ, *([DISTANCE] if table.name in LABEL_DISTANCES else [])]
+    for scale in (scale for scale in SHOWN if any(cell.is_telling for cell in _all_cells(table, scale))):
         parts.append(f"## {HEADINGS[scale]} (`--scale {scale}`)")
         parts.append(f"    fedfomo reproduce {table.name} --scale {scale} --seeds {table.runs} --data FOLDER")
         if any(results.all_seeds(cell) for cell in _all_cells(table, scale)):
+            parts += [ORIENTATION] if is_papers and scale != "paper" else []
             parts += [table_in_markdown(table, scale, results), *_budgets(table, scale, results)]
-            parts += ["Behind these numbers:", _details(table, scale, results), *_refusals(table, scale, results)]
+            parts += ["Behind these numbers:", _details(table, scale, results)]
+            parts += [*_refusals(table, scale, results), *_shuffles(table, scale, results)]
         else:
             parts.append("Nothing of this has been computed yet." + (" The paper's numbers:" if is_papers else ""))
             parts += [table_in_markdown(table, scale, results)] if is_papers else []
@@ -82,11 +92,17 @@ def entry(table: Table, row: Row, column: Column, scale: str, results: Results) 
     """Return ours, the paper's number and the difference, as far as they exist."""
     cell = _cell(row, column, scale)
     ours, theirs = results.accuracy(cell), published(table.name, row.name, column.case)
-    value = MISSING if ours is None else f"**{ours}**"
+    value = MISSING if ours is None else f"**{ours}**{_fewer(len(ours.values), table, column, scale, results)}"
     if theirs is None:
         return value
     difference = "" if ours is None else f", {signed(ours.mean - theirs.mean, 2)}"
     return f"{value} ({theirs.text}{difference})"
+
+
+def _fewer(seeds: int, table: Table, column: Column, scale: str, results: Results) -> str:
+    """Say how many seeds a number has, if others in its column have more."""
+    most = max(len(results.all_seeds(_cell(row, column, scale))) for row in table.rows)
+    return f", {seeds} of {most} seeds" if seeds < most else ""
 
 
 def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
@@ -97,7 +113,7 @@ def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
         for result in results.all_seeds(_cell(row, column, scale)).values()
     ]
     theirs = PUBLISHED_EMD.get(column.case.dataset, {}).get(column.case.distributions or 0)
-    if theirs is None or column.case.scenario != "latent" or table.name not in ("table2", "table5"):
+    if theirs is None or column.case.scenario != "latent" or table.name not in LABEL_DISTANCES:
         return column.heading
     return f"{column.heading}, EMD {f'{fmean(found):.2f}' if found else MISSING} ({theirs:.2f})"
 
@@ -126,7 +142,7 @@ def _budgets(table: Table, scale: str, results: Results) -> list[str]:
 
 def _details(table: Table, scale: str, results: Results) -> str:
     lines = [
-        "| cell | after update | mixed clients | after training | worst client | numbers of seeds | minutes a run |",
+        "| cell | after update | mixed clients | after training | worst client | with seed | minutes a run |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for column in table.columns:
@@ -147,7 +163,7 @@ def _details(table: Table, scale: str, results: Results) -> str:
 
 
 def _refusals(table: Table, scale: str, results: Results) -> list[str]:
-    """Say in which cells a training diverged; its client was then treated as if it had not taken part."""
+    """Say in which cells trainings diverged to what is no number."""
     found = {
         f"{column.heading}: {row.label}": sum(run.refusals for run in results.all_seeds(cell).values())
         for column in table.columns
@@ -155,7 +171,21 @@ def _refusals(table: Table, scale: str, results: Results) -> list[str]:
         for cell in [_cell(row, column, scale)]
     }
     named = [f"{name} ({number})" for name, number in found.items() if number]
-    return [f"Trainings that diverged, and were forgotten: {'; '.join(named)}."] if named else []
+    return [f"Trainings that diverged: {'; '.join(named)}."] if named else []
+
+
+def _shuffles(table: Table, scale: str, results: Results) -> list[str]:
+    """Say how many clients the shuffled targets really are foreign to."""
+    lines: list[str] = []
+    for column in (column for column in table.columns if column.case.scenario == "ood"):
+        runs = {seed: run for row in table.rows for seed, run in results.all_seeds(_cell(row, column, scale)).items()}
+        if runs:
+            counts = ", ".join(f"{runs[seed].strangers} with seed {seed}" for seed in sorted(runs))
+            lines.append(
+                f"{column.heading}: of {column.case.clients} clients, so many aim at another distribution than the one"
+                f" that they train on: {counts}."
+            )
+    return lines
 
 
 def _cell(row: Row, column: Column, scale: str) -> Cell:

@@ -10,6 +10,7 @@ from fedfomo.reproduce.catalogue import (
     BEYOND,
     CFL,
     CONTROLS,
+    CROWDS,
     DITTO,
     FEDAVG,
     FEDPROX,
@@ -21,6 +22,7 @@ from fedfomo.reproduce.catalogue import (
     LG_FEDAVG,
     LOCAL,
     LOCAL_BEST,
+    OOD_5,
     ORACLE,
     PAPERS,
     PFEDME,
@@ -29,8 +31,6 @@ from fedfomo.reproduce.catalogue import (
 )
 from fedfomo.reproduce.cells import CROWD, Case, Cell
 
-OOD_5 = Case("cifar10", "ood", 5)
-CROWDS = tuple(Case(dataset, "pathological", clients=CROWD) for dataset in ("cifar10", "mnist"))
 REPEATED = ("fedfomo", "local", "fedavg")
 """Methods that figures have first, and whose runs are repeated with further seeds before anybody else's."""
 
@@ -52,7 +52,7 @@ def stages() -> list[Stage]:
         *_cells(OOD_5, (*core, ORACLE), "paper"),
         *_cells(LATENT_5, (ORACLE, CFL, LG_FEDAVG, FEDPROX, PFEDME, DITTO), "paper"),
     )
-    second = tuple(cell for case in CROWDS for cell in _cells(case, core, "paper"))
+    second = tuple(cell for case in (CROWDS["CIFAR-10"], CROWDS["MNIST"]) for cell in _cells(case, core, "paper"))
     # Five distributions first: that is where the ablations are.
     third = (
         *_cells(LATENT_5, (*PAPERS, LOCAL_BEST), "lite"),
@@ -63,7 +63,11 @@ def stages() -> list[Stage]:
     figures = [cell for figure in FIGURES.values() for cell in figure.cells("lite")]
     crowded = [cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == CROWD]
     fourth, curves = (tuple(cell for cell in cells if cell.variant.method in REPEATED) for cells in (figures, crowded))
-    fifth = (*_cells(LATENT_5, (LOCAL_BEST, AS_CODED), "paper"), *curves)
+    fifth = (
+        *_cells(LATENT_5, (LOCAL_BEST, AS_CODED), "paper"),
+        *curves,
+        *TABLES["everyone"].target.cells("paper"),
+    )
     sixth = (
         *TABLES["table1"].target.cells("lite"),
         *TABLES["table5"].target.cells("lite"),
@@ -81,18 +85,22 @@ def stages() -> list[Stage]:
     rest = (
         *(cell for table in TABLES.values() for cell in table.target.cells("paper")),
         *(cell for table in TABLES.values() for cell in table.whole.cells("paper")),
-        *crowded,
+        *(cell for figure in FIGURES.values() for cell in figure.cells("paper")),
     )
     planned = (
         ("full protocol: CIFAR-10, five latent distributions, in and out of distribution", first),
         ("full protocol: pathological split, 100 clients", second),
         ("a fifth of the data: tables 2 and 3 on CIFAR-10, the authors' options", third),
         ("a fifth of the data: figures, with FedFomo, Local and FedAvg", fourth),
-        ("full protocol: FedFomo alone and as coded; figures with 100 clients, FedFomo, Local, FedAvg", fifth),
+        ("full protocol: FedFomo alone and as coded; 100 clients, with FedFomo, Local and FedAvg", fifth),
         ("a fifth of the data: tables 1, 3 on CIFAR-100, 4, 5, 6", sixth),
         ("a fifth of the data: the rest of the figures, and rows beyond the paper's", seventh),
-        ("more seeds for FedFomo, Local and FedAvg", _repeated(so_far)),
-        ("full protocol: the rest of the tables and of 100 clients", rest),
+        (
+            "more seeds for FedFomo, Local and FedAvg",
+            _repeated(cell for cell in so_far if cell.variant.method in REPEATED),
+        ),
+        ("full protocol: the rest of the tables and figures", rest),
+        ("more seeds for everything", _repeated((*so_far, *rest))),
     )
     seen: set[str] = set()
     return [Stage(title, tuple(_unseen(cells, seen))) for title, cells in planned]
@@ -103,17 +111,28 @@ def _cells(case: Case, variants: Iterable[Variant], scale: str, seed: int = 0) -
 
 
 def _repeated(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return the same cells with the other seeds of the paper: three runs, or five shuffles of targets."""
+    """Return the same cells with further seeds, as many as the paper has runs; equal clients follow each other."""
+    runs = _runs()
     by_case: dict[tuple[str, Case], list[Cell]] = {}
     for cell in cells:
-        if cell.variant.method in REPEATED:
-            by_case.setdefault((cell.scale, cell.case), []).append(cell)
+        by_case.setdefault((cell.scale, cell.case), []).append(cell)
     return tuple(
         replace(cell, seed=seed)
-        for (_, case), chosen in by_case.items()
-        for seed in range(1, 5 if case.scenario == "ood" else 3)
+        for chosen in by_case.values()
+        for seed in range(1, max(runs.values()))
         for cell in chosen
+        if seed < runs[cell.case, cell.variant.name]
     )
+
+
+def _runs() -> dict[tuple[Case, str], int]:
+    """Return how many runs there are to be of every variant on every case, by the table or figure that wants most."""
+    runs: dict[tuple[Case, str], int] = {}
+    for target in (*(table.whole for table in TABLES.values()), *FIGURES.values()):
+        for case, variant in target.pairs:
+            key = case, variant.name
+            runs[key] = max(target.runs, runs.get(key, 1))
+    return runs
 
 
 def _unseen(cells: Iterable[Cell], seen: set[str]) -> list[Cell]:

@@ -43,11 +43,21 @@ class Result:
         return 100 * fmean(known) if known else math.nan
 
     @property
+    def mixed(self) -> list[float]:
+        """The accuracies after the last update of clients whom one constant answer does not satisfy."""
+        pairs = zip(self.content["after_update"]["accuracy"], self.content["constant"], strict=True)
+        return [value for value, constant in pairs if value is not None and constant is not None and constant < MIXED]
+
+    @property
     def mean_of_mixed(self) -> float:
         """The mean accuracy in %, after the last update, over clients whom one constant answer does not satisfy."""
-        pairs = zip(self.content["after_update"]["accuracy"], self.content["constant"], strict=True)
-        known = [value for value, constant in pairs if value is not None and constant is not None and constant < MIXED]
-        return 100 * fmean(known) if known else math.nan
+        return 100 * fmean(self.mixed) if self.mixed else math.nan
+
+    @property
+    def strangers(self) -> int:
+        """How many clients aim at another distribution than the one that they train on."""
+        groups = self.content["groups"]
+        return sum(groups[client] != groups[target] for client, target in enumerate(self.content["targets"]))
 
     def curve(self, point: Point = "after_update") -> list[float | None]:
         """Return the mean accuracy of each round's cohort."""

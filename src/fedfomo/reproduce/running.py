@@ -14,7 +14,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from fedfomo.client import ClientId
-from fedfomo.config import WHEREABOUTS, RunConfig, write_toml
+from fedfomo.config import WHEREABOUTS, RunConfig
 from fedfomo.environment import source_digest
 from fedfomo.experiment import RunRecord, Tell, go_on, start_run
 from fedfomo.model import Score
@@ -22,6 +22,7 @@ from fedfomo.preparation import Prepared
 from fedfomo.reproduce.cells import Cell
 from fedfomo.simulation.home import lock, to_json
 from fedfomo.simulation.watching import Watcher
+from fedfomo.spelling import write_toml
 from fedfomo.threads import instructions
 from fedfomo.writing import write_atomically
 

@@ -1,0 +1,76 @@
+"""Whether FedFomo finds the clients that a client should learn from: those that train on its target's distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from statistics import fmean
+
+from fedfomo.reproduce.catalogue import TABLES, Column, Row
+from fedfomo.reproduce.cells import AMOUNTS, SHOWN, Cell
+from fedfomo.reproduce.claims import FOMO
+from fedfomo.reproduce.results import Result, Results, signed
+
+SETTINGS = {
+    "table2": "CIFAR-10, latent distributions, {}",
+    "table5": "CIFAR-100, latent distributions, {}",
+    "table3": "{}, targets shuffled among clients",
+    "table4": "{}, latent distributions, D = 5, private",
+}
+HEAD = """\
+| setting | method | data, seeds | taken from them | by chance | affinity to them | to the rest |
+| --- | --- | --- | ---: | ---: | ---: | ---: |"""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What clients made of those that train on their target's distribution."""
+
+    taken: float  # % of what a client took from others that came from them, the mean over clients
+    chance: float  # % of a client's others that they are
+    towards: float  # mean affinity to them at the end
+    elsewhere: float  # mean affinity to everybody else
+
+
+def discovery(results: Results) -> str:
+    """Return a table of all settings with latent distributions, as far as they are computed."""
+    lines = [
+        line
+        for name, words in SETTINGS.items()
+        for column in TABLES[name].columns
+        for row in TABLES[name].rows
+        if row.variant in FOMO
+        for line in _lines(words.format(column.heading), row, column, results)
+    ]
+    return "\n".join([HEAD, *lines]) if lines else "Nothing has been computed yet."
+
+
+def _lines(where: str, row: Row, column: Column, results: Results) -> Iterator[str]:
+    for scale in SHOWN:
+        runs = results.all_seeds(Cell(row.case_in(column), row.variant, scale)).values()
+        found = [one for one in map(discovered, runs) if one is not None]
+        if found:
+            taken, chance, towards, elsewhere = (fmean(values) for values in zip(*map(astuple, found), strict=True))
+            how = f"{AMOUNTS[scale]}, {len(found)}"
+            numbers = f"{taken:.1f} % | {chance:.1f} % | {signed(towards, 2)} | {signed(elsewhere, 2)}"
+            yield f"| {where} | {row.label} | {how} | {numbers} |"
+
+
+def discovered(run: Result) -> Discovery | None:
+    """Return what a run discovered; nothing, if nobody took anything from anybody else."""
+    groups, targets = run.content["groups"], run.content["targets"]
+    affinity = run.content["affinity"]["matrices"][-1]
+    shares: list[tuple[float, float]] = []
+    towards: list[float] = []
+    elsewhere: list[float] = []
+    for client, taken in enumerate(run.content["taken"]):
+        others = set(range(len(groups))) - {client}
+        helpers = {other for other in others if groups[other] == groups[targets[client]]}
+        towards += (affinity[client][other] for other in helpers)
+        elsewhere += (affinity[client][other] for other in others - helpers)
+        if total := sum(taken[other] for other in others):
+            shares.append((sum(taken[other] for other in helpers) / total, len(helpers) / len(others)))
+    if not shares:
+        return None
+    share, chance = (100 * fmean(values) for values in zip(*shares, strict=True))
+    return Discovery(share, chance, fmean(towards), fmean(elsewhere))

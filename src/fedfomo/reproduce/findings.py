@@ -1,0 +1,64 @@
+"""What our numbers say about claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedfomo.reproduce.cells import Cell
+from fedfomo.reproduce.claims import Claim, Pair
+from fedfomo.reproduce.leads import EVEN, Lead
+from fedfomo.reproduce.results import Results
+
+COMPETITIVE = 5.0
+"""Points of accuracy that a side may be behind and be called competitive: the paper says so of 4.4."""
+VERDICTS = ("yes", "so far", "even", "open", "no")
+"""What can be said of a claim; so far: of those rivals that are computed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What our numbers say about one pair of a claim."""
+
+    pair: Pair
+    lead: Lead  # of the first side
+    rivals: int  # variants of the second side that are computed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the second side is computed."""
+        return self.rivals == len(self.pair.second.variants)
+
+    @property
+    def verdict(self) -> str:
+        """One of the verdicts."""
+        said = self.pair.said
+        if said == "competitive":
+            held = None if self.lead.is_open(-COMPETITIVE) else self.lead.mean > -COMPETITIVE
+        elif abs(self.lead.mean) < EVEN:
+            return "even" if said == "ahead" else "yes"
+        else:
+            held = None if self.lead.is_open() else said == "ahead" and self.lead.mean > 0
+        if held is None:
+            return "open"
+        return ("yes" if self.is_complete else "so far") if held else "no"
+
+
+def findings(claim: Claim, scale: str, results: Results) -> list[Finding]:
+    """Compare what is computed of both sides, on the seeds that all of it has."""
+    found: list[Finding] = []
+    for pair in claim.pairs:
+        sides = [
+            [runs for variant in side.variants if (runs := results.all_seeds(Cell(side.case, variant, scale)))]
+            for side in (pair.first, pair.second)
+        ]
+        if not all(sides):
+            continue
+        seeds = sorted(set[int].intersection(*(set(runs) for side in sides for runs in side)))
+        if seeds:
+            means = [[[runs[seed].mean() for seed in seeds] for runs in side] for side in sides]
+            # The best on average over seeds, not the best of each seed, which would favour the longer list.
+            first, second = (max(side, key=fmean) for side in means)
+            lead = Lead(tuple(one - other for one, other in zip(first, second, strict=True)))
+            found.append(Finding(pair, lead, len(sides[1])))
+    return found
