@@ -7,13 +7,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS
 from fedfomo.cli import COMMANDS, main
 from fedfomo.commands.terminal import parse
-from fedfomo.config import CompareConfig, RunConfig, read_toml, write_toml
+from fedfomo.config import CompareConfig, RunConfig
 from fedfomo.experiment import left_out, runs_of
+from fedfomo.spelling import read_toml, write_toml
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
 
@@ -113,6 +115,27 @@ def test_a_comparison_shows_one_table_and_includes_local(tmp_path: Path, capsys:
     # Resuming a finished comparison computes nothing and shows the same table.
     assert call("resume", str(folder)) == 0
     assert capsys.readouterr().out.count("±") == printed.count("±")
+
+
+def test_a_run_is_resumed_from_anywhere_and_with_data_that_have_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here"
+    (here / "data").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    images = {f"x_{part}": rng.integers(0, 256, (40, 8, 8), np.uint8) for part in ("train", "test")}
+    labels = {f"y_{part}": np.arange(40) % 4 for part in ("train", "test")}
+    np.savez(here / "data" / "scans😀.npz", **images, **labels)  # a name that JSON would spell as two halves
+    monkeypatch.chdir(here)
+    flags = ["--scenario", "iid", "--clients", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
+    assert call("run", "--method", "fedavg", "--dataset", "scans😀", "--data", "data", "--out", "run", *flags) == 0
+    monkeypatch.chdir(tmp_path)
+    (here / "run" / "result.json").unlink()
+    assert call("resume", "here/run") == 0
+    (here / "run" / "result.json").unlink()
+    (here / "data").rename(here / "elsewhere")
+    assert "there is no folder" in refusal(capsys, "resume", "here/run")
+    assert call("resume", "here/run", "--data", "here/elsewhere") == 0
 
 
 def test_flags_override_the_file_which_overrides_the_defaults(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Bringing your own model and data."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,42 @@ def test_what_is_saved_loads_into_the_users_module(federated: fedfomo.Federated,
     assert torch.equal(module(inputs), federated.models["leeds"](inputs))
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["sites"]["porto"]["federated"] == federated.scores["porto"].accuracy
+
+
+def of_any_size() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
+
+
+def test_sites_may_have_images_of_different_sizes() -> None:
+    rng = torch.Generator().manual_seed(0)
+
+    def part(size: int, count: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(count, 1, size, size, generator=rng), torch.arange(count) % 2
+
+    sites = {name: (part(size, 12), part(size, 8)) for name, size in (("leeds", 8), ("turin", 12), ("lyon", 8))}
+    nothing = torch.empty(0), torch.empty(0, dtype=torch.long)
+    found = fedfomo.federate(of_any_size, {**sites, "porto": (part(8, 12), part(8, 8), nothing)}, rounds=1, workers=0)
+    assert found.facts.cross is not None
+    scored = {name: [row[site] for row in found.facts.cross] for site, name in enumerate(found.sites)}
+    assert [scored[name][site] for site, name in enumerate(found.sites)] == pytest.approx(
+        [found.scores[name].accuracy for name in found.sites], nan_ok=True
+    )
+    assert all(math.isnan(value) for value in scored["porto"])
+
+
+def test_a_report_that_cannot_be_made_does_not_cost_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: object) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr("fedfomo.site_facts.examine", failing)
+    sites = {name: (line(slope, 12), line(slope, 8)) for name, slope in (("leeds", 1.0), ("turin", -1.0))}
+    found = fedfomo.federate(lambda: nn.Linear(1, 1), sites, rounds=1, loss="regression", workers=0)
+    assert set(found.models) == set(found.scores) == {"leeds", "turin"}
+    assert "making it failed (ValueError: no such thing)" in found.notes[-1]
+    assert f"leeds: {found.scores['leeds'].accuracy:.3g}, and alone" in str(found)
+    assert "making it failed" in (found.save(tmp_path / "saved") / "report.html").read_text()
 
 
 def line(slope: float, count: int) -> TensorDataset:

@@ -130,6 +130,34 @@ def test_what_cannot_or_should_not_be_stacked_is_not(build: Callable[[], nn.Modu
     assert Stack.of(initialised(build), points(6, 0, stream(0))) is None
 
 
+def test_labels_of_several_values_are_stacked_too() -> None:
+    inputs = torch.randn(7, 2, generator=stream(3))
+    for loss, labels in (
+        (nn.functional.mse_loss, torch.randn(7, 3, generator=stream(4))),
+        (nn.functional.binary_cross_entropy_with_logits, torch.randint(2, (7, 3), generator=stream(4)).float()),
+    ):
+        examples = Examples(inputs, labels)
+        model = Model(perceptron(), loss, lambda outputs, labels: -(outputs - labels).abs().mean(1))
+        stack = Stack.of(model, examples)
+        assert stack is not None
+        task = Task(model.read(), examples, 0, stream(5))
+        again = Task(model.read(), examples, 0, stream(5))
+        sgd = Sgd(batch_size=3, epochs=2)
+        torch.testing.assert_close(stack.train(sgd, [task])[0], sgd.train(model, again), **CLOSE)
+        assert stack.score([(model.read(), examples)])[0].loss == pytest.approx(model.loss(model.read(), examples))
+
+
+def test_a_loss_in_which_examples_count_differently_is_not_stacked() -> None:
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 1.0]))
+
+    def by_class(outputs: Tensor, labels: Tensor) -> Tensor:
+        return weighted(outputs, labels)
+
+    alike = Examples(torch.randn(9, 2, generator=stream(3)), torch.zeros(9, dtype=torch.int64))
+    assert Stack.of(Model(perceptron(), weighted), alike) is None  # though among these it would make no difference
+    assert Stack.of(Model(perceptron(), by_class), points(6, 0, stream(0))) is None
+
+
 def test_a_loss_that_is_a_mean_cannot_be_stacked_and_one_per_example_can() -> None:
     def mean(outputs: Tensor, labels: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, labels)

@@ -2,13 +2,21 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands_called import SMALL, call, refused
+from fedfomo.algorithms import make_algorithm
+from fedfomo.commands import playing
+from fedfomo.simulation.hands import Seconds
+from fedfomo.simulation.home import RunHome
+from fedfomo.simulation.plan import Plan
+from fedfomo.simulation.run import simulate
 from fedfomo.tracking import figures_of, open_tracker
+from worlds import points_problem
 
 LINE: dict[str, Any] = {
     "round": 0,
@@ -77,3 +85,44 @@ def test_wandb_keeps_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tracker.log(1, figures_of(LINE))
     tracker.close()
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*"))
+
+
+class Broken:
+    """A tracker whose service is away after the first round."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def log(self, round: int, figures: Mapping[str, float]) -> None:
+        self.told.append(round)
+        if round == 2:
+            raise ConnectionError("the service is away")
+
+    def close(self) -> None:
+        raise AssertionError("nobody closes what has failed")
+
+
+def test_a_tracker_that_fails_ends_no_run_and_is_told_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracker = Broken()
+    monkeypatch.setattr(playing, "open_tracker", lambda *_: tracker)
+    call("run", "--out", str(tmp_path / "run"), *SMALL, "--track", "wandb")
+    assert tracker.told == [1, 2]
+    assert "wandb failed and is told no more" in capsys.readouterr().out
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_round_is_safe_before_anybody_hears_of_it(tmp_path: Path) -> None:
+    def hear(line: dict[str, Any], seconds: Seconds) -> None:
+        raise ConnectionError("away")
+
+    home = RunHome(tmp_path, "same", print)
+    with pytest.raises(ConnectionError):
+        simulate(points_problem(), make_algorithm("fedavg"), Plan(rounds=2), home, listener=hear)
+    home.close()
+    home = RunHome(tmp_path, "same", print)
+    kept = home.checkpoints.newest("same")
+    home.close()
+    assert kept is not None
+    assert kept.rounds_done == 1

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedfomo.threads import one_thread_for_clusters
+
 
 def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
     """Cluster clients spectrally by how they value each other; return a group number for each.
@@ -25,7 +27,8 @@ def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
     similarity[others] = torch.softmax((rows - rows.mean(dim=1, keepdim=True)) / spread, dim=1).flatten()
     similarity = (similarity + similarity.T) / 2
     clustering = SpectralClustering(num_groups, affinity="precomputed", random_state=0)
-    return clustering.fit_predict(similarity.numpy()).tolist()
+    with one_thread_for_clusters():
+        return clustering.fit_predict(similarity.numpy()).tolist()
 
 
 def agreement(groups: Sequence[int], found: Sequence[int]) -> float:

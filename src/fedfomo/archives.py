@@ -56,6 +56,15 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise ArchiveError(f"{type(error).__name__}: {error}") from error
 
 
+def decode_npy(content: bytes) -> NDArray[Any]:
+    """Return the array in the bytes of a .npy file, which it shares; refuse the same."""
+    try:
+        found = _header(BytesIO(content), len(content))
+        return np.ndarray(found.shape, found.dtype, content, found.begin, order=found.order)
+    except Exception as error:  # whatever damaged bytes make their reader raise
+        raise ArchiveError(f"{type(error).__name__}: {error}") from error
+
+
 def map_npy(path: Path, mode: Literal["r", "c"]) -> NDArray[Any]:
     """Map a .npy file into memory, to read or to write to a copy; refuse the same."""
     try:

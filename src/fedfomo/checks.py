@@ -40,7 +40,7 @@ class Checked:
     """What a check found."""
 
     sites: list[SiteCard]
-    faults: list[str]  # a run would fail, or its figures would be wrong
+    faults: list[str]  # a run would refuse them
     warnings: list[str]  # it would run, but read this first
 
 
@@ -72,7 +72,8 @@ def check_sites(
         )
         for k, (name, own) in enumerate(data.items())
     ]
-    warnings = [*_shortages(cards), *_foreign(cards), *_first_label(cards), *_shared(data), *_privacy(cards)]
+    warnings = [*_shortages(cards), *_foreign(cards), *_first_label(cards), *_leaks(data), *_shared(data)]
+    warnings += _privacy(cards)
     model, initial = None, None
     if make_model is None:
         warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
@@ -84,7 +85,7 @@ def check_sites(
         warnings += _batch_norm(module, cards)
     for name, own in data.items():
         faults += data_faults(name, own, model, initial)
-    return Checked(cards, [*faults, *_leaks(data)], warnings)
+    return Checked(cards, faults, warnings)
 
 
 def _shortages(cards: Sequence[SiteCard]) -> list[str]:
@@ -136,9 +137,10 @@ def _first_label(cards: Sequence[SiteCard]) -> list[str]:
 
 
 def _leaks(data: Mapping[str, ClientData]) -> list[str]:
-    """Find samples that a site both trains on and is judged on: its figures would be too good."""
+    """Find samples that are in two parts of a site; whether they are the same record, nobody else can tell."""
     return [
-        f"{name}: {twice} samples are both in its {one} and in its {other} data: leave them out of one"
+        f"{name}: {twice} samples are both in its {one} and in its {other} data: unless they are different"
+        " records that are merely equal, its figures will be too good: leave them out of one"
         for name, own in data.items()
         for one, other, twice in in_two_parts(own)
     ]

@@ -24,10 +24,16 @@ class Start:
 
     initial: Tensor  # θ⁰, the same for all
     layout: Layout
-    num_clients: int
+    num_clients: int  # ids are below this; a federation may keep room for clients that join later
     rounds: int  # T: how many are planned
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
     targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
+    present: tuple[ClientId, ...] | None = None  # who is there from the start, as the server knows; None: all of them
+
+    @property
+    def members(self) -> tuple[ClientId, ...]:
+        """Who is there from the start."""
+        return tuple(range(self.num_clients)) if self.present is None else self.present
 
 
 class Judge(Protocol):

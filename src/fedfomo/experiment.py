@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
-from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, Setting, options_of, read_toml, write_toml
+from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, Setting
 from fedfomo.environment import check_surroundings, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
@@ -28,6 +28,7 @@ from fedfomo.privacy.accounting import Spent
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.run import DENSE_LIMIT, RunResult, simulate
 from fedfomo.simulation.watching import Listener, Watcher
+from fedfomo.spelling import options_of, read_toml, write_toml
 from fedfomo.tables import SparseTable
 from fedfomo.writing import write_atomically
 
@@ -72,6 +73,11 @@ def new_folder(out: Path | None, name: str) -> Path:
         raise InputError(f"{folder} exists: {way_on} another with --out")
     folder.mkdir(parents=True)
     return folder
+
+
+def anchored(setting: Setting) -> Setting:
+    """Name the folder of the data so that it is found from anywhere."""
+    return setting if setting.data is None else replace(setting, data=setting.data.absolute())
 
 
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:

@@ -200,7 +200,7 @@ def play_round(
     downloads = dispatch_all(federation, state, round, cohort)
     arrived: dict[ClientId, Any] = {}
     refused: dict[ClientId, str] = {}
-    fault_of = _upload_check(federation, state)
+    fault_of = upload_check(federation, state)
     for client, upload in exchange(round, downloads):
         arrived[client] = upload
         fault = fault_of(upload) if client in downloads else "nobody asked for it"
@@ -226,7 +226,8 @@ def train_or_forget(
     return (replace(trained, memory=before()) if is_forgotten else trained), is_forgotten
 
 
-def _upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:
+def upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:
+    """Return what says why an upload is unfit for use in the round after a state, or None if it is not."""
     algorithm = federation.algorithm
     schema = messages_of(algorithm).upload
     further = algorithm.fault_of if isinstance(algorithm, ChecksUploads) else None

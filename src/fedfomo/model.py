@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedfomo.errors import InputError, require
 from fedfomo.examples import Examples
+from fedfomo.loss_shapes import require_one_label_each
 from fedfomo.parameters import Layout
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -177,10 +178,13 @@ class Model:
         step = "the model cannot take"
         try:
             outputs = self._outputs(few)
-            step = f"the loss cannot take {_described(outputs, few.labels)} of"
-            loss = self.criterion(outputs, few.labels)
             step = f"the metric cannot take {_described(outputs, few.labels)} of"
             metric = self.metric(outputs, few.labels)
+            step = f"the loss cannot take {_described(outputs, few.labels)} of"
+            require_one_label_each(self.criterion, outputs, few.labels)
+            loss = self.criterion(outputs, few.labels)
+        except InputError:
+            raise
         except Exception as error:  # whatever a user's own code raises
             raise InputError(f"{step} these examples ({type(error).__name__}: {error})") from error
         require(loss.numel() in (1, len(few)), f"the loss gives {tuple(loss.shape)}: give the mean, or one per example")

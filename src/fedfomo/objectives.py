@@ -43,6 +43,14 @@ def labels_right(outputs: Tensor, labels: Tensor) -> Tensor:
     return right.flatten(1).mean(dim=1) if right.dim() > 1 else right
 
 
+def accuracy_of_classes(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the accuracy where nobody chose it, and refuse it where labels cannot be classes."""
+    is_class = not labels.is_floating_point()
+    way_out = 'give metric= beside the loss, or loss="regression" or "multilabel", which have one'
+    require(is_class, f"labels of type {str(labels.dtype).removeprefix('torch.')} have no accuracy: {way_out}")
+    return accuracy(outputs, labels)
+
+
 OBJECTIVES: dict[str, Objective] = {
     "classification": Objective(nn.functional.cross_entropy, accuracy, "accuracy"),
     "regression": Objective(squared_error, minus_absolute_error, "minus the absolute error"),
@@ -58,8 +66,9 @@ def objective_of(loss: Loss | str, metric: Metric | None) -> Objective:
             raise unknown("loss", loss, OBJECTIVES)
         known = OBJECTIVES[loss]
         return known if metric is None else Objective(known.loss, metric, _name(metric))
-    chosen = metric or accuracy
-    return Objective(loss, chosen, _name(chosen))
+    return (
+        Objective(loss, accuracy_of_classes, "accuracy") if metric is None else Objective(loss, metric, _name(metric))
+    )
 
 
 def _name(metric: Metric) -> str:

@@ -26,7 +26,6 @@ from fedfomo.privacy.accounting import Spent
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.randomness import layers_draw_from, stream
-from fedfomo.report.compiling import compile_facts
 from fedfomo.report.facts import Facts
 from fedfomo.report.page import write_report
 from fedfomo.report.sentences import helpers_of
@@ -34,7 +33,7 @@ from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.simulation.watching import Watcher
-from fedfomo.site_facts import Log, site_source
+from fedfomo.site_facts import Log, site_facts
 from fedfomo.training import LocalTrainer, Sgd
 from fedfomo.writing import write_atomically
 
@@ -159,7 +158,7 @@ def federate(
     call |= {"loss": loss, "metric": metric, "validation_fraction": validation_fraction}
     if problem.privacy.is_on:
         call["privacy"] = problem.privacy
-    source = site_source(names, problem, method, algorithm, results, log, call, objective.name, notes)
+    facts, notes = site_facts(names, problem, method, algorithm, results, log, call, objective.name, notes)
     personal = problem.model_of(algorithm)
     return Federated(
         method=method,
@@ -172,7 +171,7 @@ def federate(
         taken=None if result.taken is None else result.taken.dense(),
         traffic=result.traffic,
         notes=notes,
-        facts=compile_facts(source),
+        facts=facts,
         spent=None if result.spent is None else {names[client]: spent for client, spent in result.spent.items()},
     )
 

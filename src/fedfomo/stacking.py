@@ -23,6 +23,8 @@ from fedfomo.training import Sgd, Task
 MOST_PARAMETERS = 100_000
 # How many input values are laid side by side at once when models are scored.
 SCORED_AT_ONCE = 4_000_000
+# Examples, from all over a set, by which it is found out whether stacking is right.
+EXAMINED = 30
 
 
 _Outputs = Callable[[dict[str, Tensor], Tensor], Tensor]
@@ -43,17 +45,19 @@ class Stack:
         """Stack a model, or return None if that would be wrong or no gain.
 
         Wrong: layers that draw random numbers, keep statistics, or look across the examples of a batch, and losses
-        that return a mean only. No gain: convolutions (side by side they become grouped ones, which are slow) and
-        large networks.
+        that return a mean only, or one in which examples count differently. No gain: convolutions (side by side they
+        become grouped ones, which are slow) and large networks.
         """
         layout = model.layout
         loss = per_example(model.criterion)
         pays = layout.size <= MOST_PARAMETERS and all(len(slot.shape) <= 2 for slot in layout.slots)
         if model.device.type != "cpu":
             pays = True  # an accelerator is idle unless it is given much to do at once
-        if not pays or layout.size > layout.num_trainable or len(examples) == 0:
+        is_weighted = getattr(model.criterion, "weight", None) is not None
+        if not pays or is_weighted or layout.size > layout.num_trainable or len(examples) == 0:
             return None
-        stack, few = cls(model, loss), next(examples.batches(3))
+        spread = torch.linspace(0, len(examples) - 1, min(len(examples), EXAMINED)).long()
+        stack, few = cls(model, loss), examples.take(spread)
         theta = model.read()
         try:
             outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
@@ -81,7 +85,7 @@ class Stack:
         velocity: Tensor | None = None
         for chosen, weight, step in zip(batches, weights, active, strict=True):
             outputs = self._outputs(leaves, inputs[row, chosen])
-            losses = self._loss(outputs.flatten(0, 1), labels[row, chosen].flatten())
+            losses = self._loss(outputs.flatten(0, 1), labels[row, chosen].flatten(0, 1))
             total = (losses.view(weight.shape) * weight).sum()
             pieces = torch.autograd.grad(total, list(leaves.values()))
             gradient = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
@@ -120,8 +124,8 @@ class Stack:
             kept = torch.where(counts > 0, values.view(counts.shape).double(), 0.0)
             return (kept.sum(1) / sizes).tolist()
 
-        losses = mean(self._loss(outputs, labels[of].flatten()))
-        metrics = mean(self._model.metric(outputs, labels[of].flatten()))
+        losses = mean(self._loss(outputs, labels[of].flatten(0, 1)))
+        metrics = mean(self._model.metric(outputs, labels[of].flatten(0, 1)))
         return [Score(*figures) for figures in zip(losses, metrics, sizes.tolist(), strict=True)]
 
     def _forward(self, thetas: Tensor, inputs: Tensor) -> Tensor:

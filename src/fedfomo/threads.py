@@ -23,6 +23,15 @@ def one_torch_thread() -> Generator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def one_thread_for_clusters() -> Generator[None]:
+    """Let scikit-learn compute in one thread: one flipped bit can move an item to another cluster."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=THREADS):
+        yield
+
+
 def processor() -> str:
     """Return what kind of processor this is, as far as the system says."""
     try:

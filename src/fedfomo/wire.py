@@ -118,6 +118,11 @@ def weight_of(message: Any) -> tuple[int, int]:
     return coordinates, size
 
 
+def tensors_in(schema: Any, entries: int) -> int:
+    """Return how many tensors a message may have, if its tuples and mappings have so many entries."""
+    return _count(_understand(schema), entries)
+
+
 def numbers_in(schema: Any, message: Any) -> dict[str, Any]:
     """Return a message's numbers, lists and tables; no models, and no tensors without a kind, which may be data."""
     return {
@@ -210,6 +215,19 @@ def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
             return schema.make(**{field: _build(_join(name, field), of, remaining) for field, of in fields})
         case _:
             return None
+
+
+def _count(schema: _Schema, entries: int) -> int:
+    match schema.what:
+        case "none":
+            return 0
+        case "tensor" | "scalar":
+            return 1
+        case "dataclass":
+            return sum(_count(field, entries) for field in schema.fields.values())
+        case _:
+            each = _count(cast(_Schema, schema.inner), entries)
+            return each if schema.what == "optional" else each * entries
 
 
 def _kinds(name: str, schema: _Schema, value: Any) -> Iterator[tuple[str, Kind | None, Tensor]]:

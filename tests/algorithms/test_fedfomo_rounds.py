@@ -16,6 +16,16 @@ from worlds import ROUNDS, InProcess, federation_of, ids, numbers, play, point, 
 ALL_OF_THEM = FedFomo(num_downloads=10)
 
 
+def test_a_round_without_uploads_leaves_the_models_of_the_last_for_everybody() -> None:
+    state = replace(
+        State.start(3), round=4, models={0: point(1), 2: point(3)}, last_uploaders=ids(0, 2), averages=(point(2),)
+    )
+    after = FedFomo(num_averages=1).collect(state, {})
+    assert after.round == 5
+    assert after.available_to(1, "last_round").tolist() == [0, 2]
+    assert after.averages == state.averages
+
+
 def test_everybody_mixes_the_uploads_from_before_the_round() -> None:
     # Without training data clients make the federated update and no more.
     problem = scalar_problem([(None, 4.0), (None, 3.0), (None, 10.0)])

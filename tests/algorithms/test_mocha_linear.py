@@ -156,7 +156,7 @@ def test_unrelated_clients_do_not_hear_of_each_other() -> None:
 
 def test_relations_follow_the_models() -> None:
     # Sums (2, 0) and (0, 1) under Σ = I/2 and λ = 1 are models (1, 0) and (0, 0.5): roots 1 and 0.5, trace 1.5.
-    state = State(0, table([2, 0], [0, 0]), torch.eye(2, dtype=torch.float64) / 2)
+    state = State(0, table([2, 0], [0, 0]), torch.eye(2, dtype=torch.float64) / 2, 2)
     after = MochaLinear(strength=1.0, relate_every=1).collect(state, {1: Upload(torch.tensor([0.0, 1.0]))})
     assert torch.allclose(after.covariance, table([2 / 3, 0], [0, 1 / 3]))
     assert torch.equal(after.sums, table([2, 0], [0, 1]))
@@ -164,7 +164,7 @@ def test_relations_follow_the_models() -> None:
 
 def test_a_client_adds_its_own_part_to_the_others() -> None:
     # Client 0 hears (0.25 · (0, 8))/0.5 = (0, 4), and would add 0.75/0.5 of its own sum.
-    state = State(0, table([2, 0], [0, 8]), table([0.75, 0.25], [0.25, 0.25]))
+    state = State(0, table([2, 0], [0, 8]), table([0.75, 0.25], [0.25, 0.25]), 2)
     download = MochaLinear(strength=0.5).dispatch(state, 0, stream(0))
     assert (download.others.tolist(), download.variance, download.spread) == ([0.0, 4.0], 0.75, 2.0)
 
@@ -184,7 +184,7 @@ def test_a_lost_upload_costs_nothing_but_time() -> None:
 
 
 def test_sums_of_another_size_are_refused() -> None:
-    state = State(0, table([2, 0], [0, 8]), torch.eye(2, dtype=torch.float64))
+    state = State(0, table([2, 0], [0, 8]), torch.eye(2, dtype=torch.float64), 2)
     assert MochaLinear().fault_of(state, Upload(torch.zeros(2))) is None
     assert "3 coordinates" in (MochaLinear().fault_of(state, Upload(torch.zeros(3))) or "")
 

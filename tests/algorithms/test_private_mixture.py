@@ -166,3 +166,14 @@ def test_a_shared_expert_that_learns_from_itself_is_fedavgs() -> None:
     assert not torch.equal(trained.memory.private, memory.private)
     other = replace(memory, private=torch.full_like(memory.private, 9.0))
     assert torch.equal(algorithm.train(client, download, other).upload.model, trained.upload.model)
+
+
+def test_buffers_of_a_shared_expert_that_learns_from_itself_are_its_own() -> None:
+    problem = points_problem(build=with_batch_norm)
+    algorithm = PrivateMixture(shared_learns_from="itself")
+    client = client_of(problem, 0, algorithm=algorithm)
+    download, memory = Download(problem.initial), algorithm.start_client(client.start)
+    trained = algorithm.train(client, download, memory)
+    expected = FedAvg().train(client_of(problem, 0), download, None).upload.model
+    torch.testing.assert_close(trained.upload.model, expected, rtol=1e-4, atol=1e-6)  # running statistics included
+    assert not torch.equal(expected, problem.initial)

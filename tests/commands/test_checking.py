@@ -94,18 +94,31 @@ def test_no_pickle_is_read(tmp_path: Path) -> None:
         fedfomo.read_sites(tmp_path)
 
 
-def test_the_same_sample_in_train_and_target_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_sample_in_two_parts_is_told_and_may_federate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     inputs, labels = part(0, 40)
     found = check_sites({"leeds": ((inputs, labels), (inputs[:7], labels[:7]), part(1, 40))})
-    assert found.faults == [
-        "leeds: 7 samples are both in its training and in its validation data: leave them out of one"
-    ]
-    np.savez(tmp_path / "x.npz")
+    assert not found.faults
+    assert "leeds: 7 samples are both in its training and in its validation data" in "\n".join(found.warnings)
     place = tmp_path / "leeds"
     place.mkdir()
     for name in ("train", "target"):
         np.savez(place / f"{name}.npz", inputs=inputs.numpy(), labels=labels.numpy())
-    assert "faults must be put right" in refused(capsys, "check", str(tmp_path))
+    call("check", str(tmp_path))
+    printed = capsys.readouterr().out
+    assert "leeds: 20 samples are both in its training and in its test data" in printed
+    assert "1 sites can federate" in printed
+    result = fedfomo.federate(lambda: nn.Linear(3, 2), fedfomo.read_sites(tmp_path), rounds=1, workers=0, beside=())
+    assert any(note.startswith("note: 20 samples of leeds's test data are in its training") for note in result.notes)
+
+
+def test_equal_inputs_with_other_labels_are_other_samples() -> None:
+    inputs, labels = part(0, 40)
+    # Three of five have the label that they are trained with, whatever its type.
+    relabelled = torch.cat([labels[:3], 1 - labels[3:5]]).double()
+    found = check_sites({"leeds": ((inputs, labels), (inputs[:5], relabelled), part(1, 40))})
+    assert "leeds: 3 samples are both in its training and in its validation data" in "\n".join(found.warnings)
 
 
 def test_the_same_sample_in_two_sites_is_told() -> None:

@@ -168,6 +168,8 @@ def test_a_set_is_downloaded(tmp_path: Path, capsys: Captured, monkeypatch: pyte
         (["scenarios", "shwo"], "did you mean 'show'?"),
         (["scenarios", "show", "--json", "."], ". is a folder: give a file"),
         (["scenarios", "show", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
+        (["scenarios", "show", "--data", "."], "name the set with --dataset, or leave out --data"),
+        (["run", "--data", "."], "digits ships with the library and is not read from "),
         (["scenarios", "show", "--representation", "classes"], "give 10 distributions"),
         (["scenarios", "show", "--share-fraction", "2"], "share_fraction is 2.0"),
     ],

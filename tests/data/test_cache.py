@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,28 @@ def test_a_changed_file_is_read_anew(file: Path, tmp_path: Path) -> None:
     file.write_bytes(b"xy")
     cached([file], read, tmp_path / "cache")
     assert read.calls == 2
+
+
+def test_a_link_in_another_place_or_to_another_file_is_read_anew(file: Path, tmp_path: Path) -> None:
+    read = Reader()
+    link, moved = tmp_path / "cats" / "1", tmp_path / "dogs" / "1"
+    for place in (link, moved):
+        place.parent.mkdir()
+    link.symlink_to(file)
+    cached([link], read, tmp_path / "cache")
+    link.rename(moved)
+    cached([moved], read, tmp_path / "cache")
+    assert read.calls == 2
+    cached([moved], read, tmp_path / "cache")
+    assert read.calls == 2
+    status = file.stat()
+    other = file.with_name("other")
+    other.write_bytes(b"y")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    moved.unlink()
+    moved.symlink_to(other)
+    cached([moved], read, tmp_path / "cache")
+    assert read.calls == 3
 
 
 def test_other_files_with_the_same_set_share_its_arrays(file: Path, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedfomo.data import readers
-from fedfomo.data.readers import read_folder
+from fedfomo.data import formats, readers
+from fedfomo.data.readers import load_data, read_folder
 from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 
@@ -139,6 +139,45 @@ def test_image_folders_number_classes_alphabetically(folder: Path, grey: bool) -
     np.testing.assert_array_equal((data.train.inputs[:2, 0] * 255).round().numpy(), GREY[[1, 4]])
 
 
+def test_grey_of_16_bits_keeps_its_precision(folder: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    write_images(folder)
+    # 257 of 65535 is 1 of 255.
+    deep = np.array([[0, 256, 257, 25700], [65534, 65535, 1, 2]] * 2 + [[0, 0, 0, 0]], dtype=np.uint16)
+    image.fromarray(deep).save(folder / "train" / "class a" / "1.png")
+    data = read_folder(folder)
+    assert data.train.inputs.shape == (6, 1, 5, 4)
+    expected = [[0, 256 / 65535, 1 / 255, 100 / 255], [65534 / 65535, 1, 1 / 65535, 2 / 65535]]
+    np.testing.assert_allclose(data.train.inputs[0, 0, :2], expected, rtol=1e-6)
+    np.testing.assert_array_equal(data.train.inputs[1, 0], GREY[4].astype(np.float32) / 255)
+
+
+def test_grey_of_16_bits_beside_colour_is_the_same_in_all_channels(folder: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    write_images(folder, grey=False)
+    image.fromarray(np.full((5, 4), 13107, dtype=np.uint16)).save(folder / "train" / "class a" / "1.png")
+    data = read_folder(folder)
+    assert data.train.inputs.shape == (6, 3, 5, 4)
+    np.testing.assert_allclose(data.train.inputs[0], 0.2, rtol=1e-6)
+
+
+def test_a_linked_image_that_moves_to_another_class_changes_its_label(folder: Path, tmp_path: Path) -> None:
+    write_images(folder)
+    link = folder / "train" / "class a" / "1.png"
+    link.rename(tmp_path / "kept.png")
+    link.symlink_to(tmp_path / "kept.png")
+    assert read_folder(folder).train.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    link.rename(folder / "train" / "class b" / "1.png")
+    assert read_folder(folder).train.labels.tolist() == [0, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_pixels_without_a_known_white_are_refused(mode: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    with pytest.raises(InputError, match=f"x.png has pixels of Pillow's mode {mode}, whose white is unknown: store"):
+        formats._pixels(image.new(mode, (4, 5)), Path("x.png"))
+
+
 def test_the_format_leaves_no_trace(tmp_path: Path) -> None:
     write_mnist(tmp_path / "a")
     (tmp_path / "b").mkdir()
@@ -155,6 +194,17 @@ def test_a_name_chooses_among_several(folder: Path) -> None:
         read_folder(folder)
     with pytest.raises(InputError, match="does not hold 'three': choose one of one, two"):
         read_folder(folder, "three")
+
+
+def test_digits_are_not_looked_for_in_a_folder(folder: Path) -> None:
+    words = f"digits ships with the library and is not read from {folder}"
+    with pytest.raises(InputError, match=f"{words}, where no set was found: name the set with --dataset"):
+        load_data("digits", folder)
+    write_mnist(folder)
+    write_npz(folder / "doodles.npz")
+    with pytest.raises(InputError, match=f"{words}, which holds doodles, mnist: .* or leave out --data"):
+        load_data("digits", folder)
+    assert load_data("digits", None).name == "digits"
 
 
 def test_a_lone_set_takes_any_name_but_a_known_one(folder: Path) -> None:

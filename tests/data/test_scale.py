@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from commands_called import call
-from fedfomo.config import RunConfig, Setting, build
+from fedfomo.config import RunConfig, Setting
 from fedfomo.data.scale import Scale
 from fedfomo.examples import ClientData, Examples
 from fedfomo.preparation import prepare
+from fedfomo.spelling import build
 
 # Two channels: 0 and 2, with mean 1; 3 and 3, with no deviation to divide by.
 IMAGES = torch.tensor([[[[0.0]], [[3.0]]], [[[2.0]], [[3.0]]]])

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedfomo import wire
 from fedfomo.algorithms import make_algorithm
-from fedfomo.config import RunConfig, build
+from fedfomo.config import RunConfig
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 from fedfomo.experiment import _digest
@@ -37,6 +37,7 @@ from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.ray_crew import _Actor, named_in, put_together, taken_apart
 from fedfomo.simulation.run import simulate
 from fedfomo.simulation.tensors import TensorFiles
+from fedfomo.spelling import build
 from fedfomo.training import Sgd, Task
 from laws import digest_of
 from worlds import gradient_at, perceptron, points_problem, with_batch_norm

@@ -16,7 +16,6 @@ import torch
 
 from faults import Disk
 from fedfomo.algorithms import make_algorithm
-from fedfomo.config import flags_of
 from fedfomo.errors import InputError
 from fedfomo.examples import ClientData, Examples
 from fedfomo.model import Model, Score
@@ -25,6 +24,7 @@ from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.home import RunHome
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import MOST_MATRICES, simulate
+from fedfomo.spelling import flags_of
 from fedfomo.training import Sgd
 from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
 from worlds import points_problem

@@ -20,7 +20,7 @@ from fedfomo.algorithms.fedavg import Upload
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
 from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Coordinates, Parameters
+from fedfomo.wire import Coordinates, Ids, Parameters
 
 
 def update_norms(updates: Sequence[Tensor]) -> tuple[float, float]:
@@ -54,6 +54,7 @@ class State:
     num_trainable: int
     round: int  # rounds collected so far
     planned_rounds: int
+    awaited: Ids  # who was there from the start
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Cfl:
 
     def start_server(self, start: Start) -> State:
         """Start with one cluster."""
-        return State(Clusters.start(start), {}, 0.0, (), start.layout.num_trainable, 0, start.rounds)
+        awaited = torch.tensor(start.members, dtype=torch.int64)
+        return State(Clusters.start(start), {}, 0.0, (), start.layout.num_trainable, 0, start.rounds, awaited)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the model of the client's cluster, and the others if it may choose."""
@@ -148,9 +150,10 @@ class Cfl:
     ) -> list[ClientId]:
         """Return the members that leave a cluster for a new one; nobody if it stays whole."""
         known = [n for n in members if n in updates]
+        missing = set(state.awaited.tolist()).intersection(members).difference(known)
         played = (state.round + 1) / state.planned_rounds
         # Departs from the paper, where everybody answers: whoever is never heard of cannot hold up a split for ever.
-        if len(known) <= 2 or played <= self.first_split or (len(known) < len(members) and played <= self.wait):
+        if len(known) <= 2 or played <= self.first_split or (missing and played <= self.wait):
             return []
         of_members = [updates[n] for n in known]
         if not self._disagree(*update_norms(of_members), first_norm):

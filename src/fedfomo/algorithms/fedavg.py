@@ -75,21 +75,25 @@ class AveragingServer:
         return State(average_uploads(uploads, otherwise=state.model))
 
 
-@dataclass(frozen=True)
-class FedAvg(AveragingServer):
-    """Train one global model; every client uses it."""
-
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
-    compute: ClassVar[str] = "1: E epochs over the training data"
+class ObedientClient:
+    """The client's half of FedAvg, and of every method that differs from it on the server alone."""
 
     def start_client(self, start: Start) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the global model as it is."""
+        """Use the model that was sent as it is."""
         return Personalised(download.model, None)
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the global model."""
+        """Train from the model that was sent."""
         model = client.train(download.model)
         return Trained(Upload(model, len(client.data.train)), None, model)
+
+
+@dataclass(frozen=True)
+class FedAvg(AveragingServer, ObedientClient):
+    """Train one global model; every client uses it."""
+
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
+    compute: ClassVar[str] = "1: E epochs over the training data"

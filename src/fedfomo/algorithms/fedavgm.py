@@ -14,10 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import Download, ObedientClient, Upload, average_uploads
+from fedfomo.client import ClientId, Start
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Coordinates, Parameters
 
 
@@ -40,7 +39,7 @@ def moved(model: Tensor, velocity: Tensor, change: Tensor, rate: float, lookahea
 
 
 @dataclass(frozen=True)
-class FedAvgM:
+class FedAvgM(ObedientClient):
     """Train one global model that the server moves with momentum; every client uses it."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -78,15 +77,3 @@ class FedAvgM:
         after = moved(before, velocity, change, self.server_rate, self.momentum if self.nesterov else 0.0)
         # Departs from the paper: buffers are averaged, because a running variance that overshoots falls below zero.
         return State(torch.cat((after.float(), average[len(velocity) :])), velocity.float())
-
-    def start_client(self, start: Start) -> None:
-        """Remember nothing."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the global model as it is."""
-        return Personalised(download.model, None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the global model."""
-        model = client.train(download.model)
-        return Trained(Upload(model, len(client.data.train)), None, model)

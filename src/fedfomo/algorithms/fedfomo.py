@@ -100,7 +100,12 @@ class State:
         return torch.cat((ids[:place], ids[place + 1 :])) if is_there else ids
 
     def after(self, uploads: Mapping[ClientId, Upload]) -> State:
-        """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w."""
+        """Replace the models that were uploaded, and add to the rows of P: p_i ← p_i + w.
+
+        A round in which nothing arrived leaves everything as it was, the last round's models and averages included.
+        """
+        if not uploads:
+            return replace(self, round=self.round + 1)
         findings = {client: upload.findings for client, upload in uploads.items()}
         affinity = self.affinity.plus({client: (found.ids, found.increments) for client, found in findings.items()})
         taken = self.taken.plus({client: (found.ids, found.shares) for client, found in findings.items()})

@@ -1,7 +1,7 @@
 """FedFomo on model averages (Zhang et al., ICLR 2021, appendix on additional privacy experiments).
 
-No single model is handed out. A client receives the average of a set of models, and that average with each
-member left out in turn; a member whose absence raises the client's loss is a helpful one.
+No single model is handed out, unless only one is there. A client receives the average of a set of models, and that
+average with each member left out in turn; a member whose absence raises the client's loss is a helpful one.
 
 Departs from the paper: the appendix speaks of all N uploaded models; here the set is the client's own upload and
 `num_downloads` others chosen as in FedFomo, one consistent set for every average. With as many downloads as

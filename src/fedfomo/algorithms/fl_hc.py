@@ -6,7 +6,7 @@ all, by how they changed it, and go on with FedAvg inside each cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Literal
@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.clusters import Clusters, groups_after, merge_nearest
-from fedfomo.algorithms.fedavg import Download, Upload
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.fedavg import Download, ObedientClient, Upload
+from fedfomo.client import ClientId, Start
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Coordinates
+from fedfomo.wire import Coordinates, Ids
 
 
 def update_distances(updates: Sequence[Tensor], metric: str) -> Tensor:
@@ -51,10 +50,11 @@ class State:
     num_trainable: int
     round: int  # rounds collected so far
     planned_rounds: int
+    awaited: Ids  # who was there from the start
 
 
 @dataclass(frozen=True)
-class FlHc:
+class FlHc(ObedientClient):
     """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -85,7 +85,8 @@ class FlHc:
 
     def start_server(self, start: Start) -> State:
         """Start with one cluster."""
-        return State(Clusters.start(start), False, {}, start.layout.num_trainable, 0, start.rounds)
+        awaited = torch.tensor(start.members, dtype=torch.int64)
+        return State(Clusters.start(start), False, {}, start.layout.num_trainable, 0, start.rounds, awaited)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the model of the client's cluster."""
@@ -96,7 +97,7 @@ class FlHc:
         clusters, updates = state.clusters, dict(state.updates)
         if not state.is_clustered:
             updates |= clusters.updates(uploads, state.num_trainable)
-        is_time = not state.is_clustered and self._is_time(state, len(updates))
+        is_time = not state.is_clustered and self._is_time(state, updates.keys())
         if is_time:
             clusters, updates = self._clustered(clusters, updates), {}
         return replace(
@@ -107,26 +108,14 @@ class FlHc:
             round=state.round + 1,
         )
 
-    def start_client(self, start: Start) -> None:
-        """Remember nothing."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the cluster's model as it is."""
-        return Personalised(download.model, None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the cluster's model."""
-        model = client.train(download.model)
-        return Trained(Upload(model, len(client.data.train)), None, model)
-
-    def _is_time(self, state: State, num_known: int) -> bool:
+    def _is_time(self, state: State, known: Set[ClientId]) -> bool:
         """Tell whether this round clusters: the warm-up is over, and everybody was heard of or has been waited for."""
         if state.round < max(1, round(self.warm_up * state.planned_rounds)):
             return False
         # Departs from the paper, where all clients take part in this round: whoever is absent counts by its latest
         # update, and whoever was never heard of is not waited for endlessly.
         is_patient = state.round + 1 <= self.wait * state.planned_rounds
-        return num_known == len(state.clusters.of_client) or (num_known > 0 and not is_patient)
+        return bool(known) and (known >= set(state.awaited.tolist()) or not is_patient)
 
     def _clustered(self, clusters: Clusters, updates: Mapping[ClientId, Tensor]) -> Clusters:
         """Give every group of clients a copy of the global model; the largest one takes those never heard of."""

@@ -12,10 +12,9 @@ from typing import ClassVar, Literal
 import torch
 
 from fedfomo.algorithms.clusters import average_by_cluster, far_apart, first_models
-from fedfomo.algorithms.ifca import Choice, Download, favourite, train_best, unknown_cluster
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.ifca import Choice, ChoosingClient, Download, unknown_cluster
+from fedfomo.client import ClientId, Start
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
 from fedfomo.wire import Parameters
 
 
@@ -29,7 +28,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class HypCluster:
+class HypCluster(ChoosingClient):
     """A given number of hypotheses; FedAvg among the clients that prefer the same one."""
 
     sends: ClassVar[str] = "num_hypotheses models down, 1 up with its number of examples and which of those was chosen"
@@ -66,15 +65,3 @@ class HypCluster:
     def fault_of(self, state: State, upload: Choice) -> str | None:
         """Refuse models of hypotheses that do not exist."""
         return unknown_cluster(state.models, upload)
-
-    def start_client(self, start: Start) -> None:
-        """Remember nothing."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the hypothesis that is best on validation."""
-        return Personalised(favourite(client, download.models), None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
-        """Train the hypothesis that fits the training data best."""
-        choice = train_best(client, download.models)
-        return Trained(choice, None, choice.trained.model)

@@ -72,8 +72,24 @@ def unknown_cluster(models: Sequence[Tensor], upload: Choice) -> str | None:
     return None if upload.cluster < len(models) else f"there is no cluster {upload.cluster}"
 
 
+class ChoosingClient:
+    """A client that trains one of the models that it is sent, and says which."""
+
+    def start_client(self, start: Start) -> None:
+        """Remember nothing."""
+
+    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+        """Use the model that is best on validation."""
+        return Personalised(favourite(client, download.models), None)
+
+    def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
+        """Train the model that fits the training data best."""
+        choice = train_best(client, download.models)
+        return Trained(choice, None, choice.trained.model)
+
+
 @dataclass(frozen=True)
-class Ifca:
+class Ifca(ChoosingClient):
     """A given number of clusters; every client trains the model that fits its data best."""
 
     sends: ClassVar[str] = "num_clusters models down, 1 up with its number of examples and which of those was chosen"
@@ -118,15 +134,3 @@ class Ifca:
     def fault_of(self, state: State, upload: Choice) -> str | None:
         """Refuse models of clusters that do not exist."""
         return unknown_cluster(state.models, upload)
-
-    def start_client(self, start: Start) -> None:
-        """Remember nothing."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the model that is best on validation."""
-        return Personalised(favourite(client, download.models), None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
-        """Train the model that fits the training data best."""
-        choice = train_best(client, download.models)
-        return Trained(choice, None, choice.trained.model)

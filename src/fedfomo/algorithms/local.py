@@ -27,15 +27,8 @@ class Memory:
     best: Parameters | None = None
 
 
-@dataclass(frozen=True)
-class Local:
-    """Train alone; nothing is sent either way."""
-
-    sends: ClassVar[str] = "nothing"
-    compute: ClassVar[str] = "as FedAvg"
-
-    keep_best: bool = False
-    """Judge every round's model by validation data; use the best so far, and train on from that."""
+class Alone:
+    """Clients that start alike, and a server that does nothing."""
 
     def start_server(self, start: Start) -> None:
         """Keep nothing."""
@@ -49,6 +42,17 @@ class Local:
     def start_client(self, start: Start) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial)
+
+
+@dataclass(frozen=True)
+class Local(Alone):
+    """Train alone; nothing is sent either way."""
+
+    sends: ClassVar[str] = "nothing"
+    compute: ClassVar[str] = "as FedAvg"
+
+    keep_best: bool = False
+    """Judge every round's model by validation data; use the best so far, and train on from that."""
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
         """Use the own model as it is, or the best so far."""

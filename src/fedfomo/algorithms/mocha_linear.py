@@ -32,6 +32,7 @@ class State:
     rounds: int  # collected so far
     sums: Table  # b_t, a row per client
     covariance: Table  # Σ
+    num_members: int  # m: how many were there from the start
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,9 @@ class MochaLinear:
 
     def start_server(self, start: Start) -> State:
         """Start with unrelated clients: Σ = I/m."""
-        unrelated = torch.eye(start.num_clients, dtype=torch.float64) / start.num_clients
-        return State(0, torch.zeros(start.num_clients, self._size(start), dtype=torch.float64), unrelated)
+        sums = torch.zeros(start.num_clients, self._size(start), dtype=torch.float64)
+        num_members = len(start.members)
+        return State(0, sums, torch.eye(start.num_clients, dtype=torch.float64) / num_members, num_members)
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send what the other clients' sums contribute."""
@@ -177,8 +179,8 @@ class MochaLinear:
         for client, upload in uploads.items():
             sums[client] = upload.sum.double()
         if rounds % self.relate_every == 0:
-            covariance = self._related(covariance, sums)
-        return State(rounds, sums, covariance)
+            covariance = self._related(covariance, sums, state.num_members)
+        return State(rounds, sums, covariance, state.num_members)
 
     def start_client(self, start: Start) -> Memory:
         """Start with all dual variables zero."""
@@ -207,13 +209,13 @@ class MochaLinear:
         model = download.others.double() + download.variance / self.strength * own_sum.double()
         return model.view(linear_shape(client.start.layout, self.side)[1], -1)
 
-    def _related(self, covariance: Tensor, sums: Tensor) -> Tensor:
+    def _related(self, covariance: Tensor, sums: Tensor, num_members: int) -> Tensor:
         """Learn Σ among the clients that were heard of; the others stay unrelated, with 1/m each."""
         heard = sums.any(dim=1).nonzero().flatten()
         models = (covariance @ sums / self.strength)[heard]
-        related = torch.eye(len(sums), dtype=torch.float64) / len(sums)
+        related = torch.eye(len(sums), dtype=torch.float64) / num_members
         if len(heard):
-            related[heard[:, None], heard] = relations(models @ models.T) * len(heard) / len(sums)
+            related[heard[:, None], heard] = relations(models @ models.T) * len(heard) / num_members
         return related
 
     def _size(self, start: Start) -> int:

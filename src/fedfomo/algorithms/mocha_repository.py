@@ -76,7 +76,7 @@ class MochaRepository:
 
     def start_server(self, start: Start) -> State:
         """Start with the common initial model for everybody's."""
-        return State(dict.fromkeys(range(start.num_clients), start.initial))
+        return State(dict.fromkeys(start.members, start.initial))
 
     def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send what the penalty needs of the others."""

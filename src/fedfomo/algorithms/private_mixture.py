@@ -124,16 +124,18 @@ class PrivateMixture(AveragingServer):
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train experts and gate, together or the shared expert first; it is what leaves."""
         places = Places.of(client.model.layout)
-        moving = torch.ones(client.num_trainable, dtype=torch.bool)
+        moving = torch.ones(client.model.layout.size, dtype=torch.bool)
         moving[places.gate] = client.round >= self.gate_waits
         theta = places.joined(download.model, memory)
         if self.shared_learns_from == "mixture":
-            trained = client.train(theta, moving=moving)
+            trained = client.train(theta, moving=moving[: client.num_trainable])
         else:
             shared = self._train_shared(client, theta, places)
             moving[places.shared] = False
             theta[places.shared] = shared
-            trained = client.train(theta, moving=moving, stays=True, purpose="train what stays")
+            stays = moving[: client.num_trainable]
+            trained = client.train(theta, moving=stays, stays=True, purpose="train what stays")
+            trained[places.shared] = shared  # its buffers were carried along
         upload = Upload(trained[places.shared], len(client.data.train))
         return Trained(upload, Memory(trained[places.private], trained[places.gate]), trained)
 
@@ -141,6 +143,6 @@ class PrivateMixture(AveragingServer):
         """Train the shared expert as if it were alone: what stays on the client has no part in what leaves."""
         alone = torch.zeros_like(theta)
         alone[places.shared], alone[places.gate[-1]] = theta[places.shared], CERTAIN
-        moving = torch.zeros(client.num_trainable, dtype=torch.bool)
+        moving = torch.zeros(client.model.layout.size, dtype=torch.bool)
         moving[places.shared] = True
-        return client.train(alone, moving=moving)[places.shared]
+        return client.train(alone, moving=moving[: client.num_trainable])[places.shared]

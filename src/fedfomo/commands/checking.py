@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.markup import escape
@@ -32,6 +32,8 @@ class CheckConfig:
     """The folder, file or module."""
     validation_fraction: float | None = None
     """Share of a site's target on which it judges models, the rest being its test; by default as in a federation."""
+    labels: Literal["classes", "numbers"] = "classes"
+    """What the column label of .csv files holds: classes, or numbers to be predicted."""
 
 
 def check(arguments: list[str]) -> None:
@@ -41,7 +43,7 @@ def check(arguments: list[str]) -> None:
     from fedfomo.site_folders import read_sites
 
     path = Path(config.source)
-    given: dict[str, Any] = {"sites": read_sites(path)} if path.is_dir() else _from_module(config.source)
+    given: dict[str, Any] = {"sites": read_sites(path, config.labels)} if path.is_dir() else _from_module(config.source)
     if config.validation_fraction is not None:
         given["validation_fraction"] = config.validation_fraction
     found = check_sites(**given)

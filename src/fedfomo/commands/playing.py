@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.commands.terminal import console, fail, warn
-from fedfomo.config import CompareConfig, RunConfig, Setting, named, options_of, write_toml
+from fedfomo.config import CompareConfig, RunConfig, Setting
 from fedfomo.display.privacy import epsilon_table
 from fedfomo.display.progress import RunBar, duration
 from fedfomo.display.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.errors import InputError, disk_sentence, is_disk_fault
-from fedfomo.experiment import RunRecord, go_on, left_out, new_folder, runs_of, start_run
+from fedfomo.experiment import RunRecord, anchored, go_on, left_out, new_folder, runs_of, start_run
 from fedfomo.federation import cohort_size
 from fedfomo.forecast import forecast_seconds
 from fedfomo.json_files import read_lines
@@ -25,6 +26,7 @@ from fedfomo.privacy.statement import privacy_sentences
 from fedfomo.simulation.crew import WorkerLostError
 from fedfomo.simulation.hands import Seconds
 from fedfomo.simulation.watching import Listener
+from fedfomo.spelling import named, options_of, write_toml
 from fedfomo.tracking import Tracker, figures_of, open_tracker
 from fedfomo.writing import write_atomically
 
@@ -34,6 +36,7 @@ MOST_WARNINGS = 5
 def play_run(config: RunConfig) -> None:
     """Start a run and play it to its end."""
     make_algorithm(config.method, options_of(config.options))  # refuse before anything is written
+    config = replace(config, setting=anchored(config.setting))
     prepared = prepare(config.setting, config.seed)
     with _new_folder(config.out, config.method) as folder:
         start_run(config, folder, prepared)
@@ -58,6 +61,7 @@ def play_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, play them to their ends, and return their folder."""
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, options_of(planned.options))
+    config = replace(config, setting=anchored(config.setting))
     prepared = prepare(config.setting, config.seeds[0])
     with _new_folder(config.out, name) as folder:
         write_atomically(folder / "config.toml", write_toml(config).encode())
@@ -150,21 +154,27 @@ def _suspicions(log: Path) -> Counter[int]:
 
 @contextmanager
 def _trackers(folder: Path, config: RunConfig) -> Generator[Listener | None]:
-    """Open the trackers that were asked for, for one run."""
-    with ExitStack() as stack:
-        trackers: list[Tracker] = []
+    """Open the trackers that were asked for, for one run; one that fails is told no more, and no run ends for it."""
+    facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
+    trackers: dict[str, Tracker] = {}
+
+    def each(act: Callable[[Tracker], None]) -> None:
+        for name, tracker in [*trackers.items()]:
+            try:
+                act(tracker)
+            except Exception as error:  # whatever a service or a network can do
+                del trackers[name]
+                warn(f"{name} failed and is told no more, {folder / 'rounds.jsonl'} has everything: {error}")
+
+    def hear(line: dict[str, Any], seconds: Seconds) -> None:
+        each(lambda tracker: tracker.log(line["round"] + 1, figures_of(line)))
+
+    try:
         for name in config.setting.track:
-            tracker = open_tracker(
-                name, folder, {"method": config.method, "seed": config.seed, **named(config.setting)}
-            )
-            stack.callback(tracker.close)
-            trackers.append(tracker)
-
-        def hear(line: dict[str, Any], seconds: Seconds) -> None:
-            for tracker in trackers:
-                tracker.log(line["round"] + 1, figures_of(line))
-
+            trackers[name] = open_tracker(name, folder, facts)
         yield hear if trackers else None
+    finally:
+        each(lambda tracker: tracker.close())
 
 
 def _introduce(setting: Setting, prepared: Prepared, first: bool) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated
 import tyro
 
 from fedfomo.commands.terminal import parse
-from fedfomo.config import CompareConfig, RunConfig, load_toml, read_toml
+from fedfomo.config import CompareConfig, RunConfig, Setting
 from fedfomo.errors import InputError
+from fedfomo.spelling import load_toml, read_toml
 
 
 def run(arguments: list[str]) -> None:
@@ -56,6 +57,12 @@ class ResumeConfig:
     """The run's folder."""
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+    data: Path | None = None
+    """Folder that holds the data set, if it has moved since."""
+
+    def here(self, setting: Setting) -> Setting:
+        """Return a setting with where it is computed from now on."""
+        return replace(setting, workers=self.workers, data=self.data or setting.data)
 
 
 def resume(arguments: list[str]) -> None:
@@ -68,8 +75,7 @@ def resume(arguments: list[str]) -> None:
 
     if "methods" in load_toml(path):
         comparison = read_toml(path, CompareConfig)
-        setting = replace(comparison.setting, workers=config.workers)
-        finish_comparison(config.folder, replace(comparison, setting=setting))
+        finish_comparison(config.folder, replace(comparison, setting=config.here(comparison.setting)))
     else:
         single = read_toml(path, RunConfig)
-        finish_run(config.folder, replace(single, setting=replace(single.setting, workers=config.workers)))
+        finish_run(config.folder, replace(single, setting=config.here(single.setting)))

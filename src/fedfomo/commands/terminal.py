@@ -10,9 +10,11 @@ from typing import Any, NoReturn, TypeVar
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
-from fedfomo.config import CompareConfig, RunConfig, build, read_table
+from fedfomo.config import CompareConfig, RunConfig
 from fedfomo.errors import require, unknown
+from fedfomo.spelling import build, read_table
 
 C = TypeVar("C")
 console = Console(highlight=False)
@@ -57,7 +59,7 @@ def require_file(path: Path | None) -> None:
 
 def warn(message: str) -> None:
     """Tell what is odd but stops nothing."""
-    console.print(f"[yellow]note:[/yellow] {message}", soft_wrap=True)
+    console.print(f"[yellow]note:[/yellow] {escape(message)}", soft_wrap=True)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -1,7 +1,7 @@
 """Decoded image sets on disk, memory-mapped so that all worker processes share one copy.
 
 A set is stored under its fingerprint, so it is stored once, whatever files it came from. A small note per source
-says which set its files hold; it is valid as long as no file's size or time of change differs.
+says which set its files hold; it is valid as long as no file's place, size or time of change differs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _key(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         status = file.stat()
-        digest.update(repr((str(file.resolve()), status.st_size, status.st_mtime_ns)).encode())
+        # A link's own place counts too: its folders say the class, and whether it is for training.
+        places = str(file.absolute()), str(file.resolve())
+        digest.update(repr((places, status.st_size, status.st_mtime_ns)).encode())
     return digest.hexdigest()
 
 

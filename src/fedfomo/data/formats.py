@@ -21,6 +21,9 @@ _CIFAR_SHAPE = (3, 32, 32)
 _NPZ_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FETCH_AGAIN = "fetch the file again"
 _MOST_PIXELS = 25_000_000  # of one image
+_GREY_MODES = ("1", "L", "LA")  # Pillow's names; the next ones are of grey with 16 bits
+_DEEP_GREY_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
+_DEEP_WHITE = 65535
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ def decode_images(train: Sequence[Path], test: Sequence[Path]) -> tuple[Part, Pa
                 f"class '{file.parent.name}' of {file} has no training image: add some, or remove the class"
             )
     pictures = [_picture(file) for file in (*train, *test)]
+    # Bytes stay bytes only if all are.
+    if any(picture.dtype != np.uint8 for picture in pictures):
+        pictures = [_fractions(picture) for picture in pictures]
     # Grey images stay grey only if all are.
     if any(picture.shape[2] == 3 for picture in pictures):
         pictures = [np.broadcast_to(picture, (*picture.shape[:2], 3)) for picture in pictures]
@@ -162,7 +168,11 @@ def _unit_or_bytes(pixels: NDArray[Any], where: str) -> NDArray[Any]:
     raise InputError(f"{where} is of type {pixels.dtype}: store bytes (uint8), or fractions from 0 to 1")
 
 
-def _picture(file: Path) -> NDArray[np.uint8]:
+def _fractions(picture: NDArray[Any]) -> NDArray[Any]:
+    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
+
+
+def _picture(file: Path) -> NDArray[Any]:
     try:
         image_module: Any = import_module("PIL.Image")
     except ImportError as error:
@@ -172,10 +182,20 @@ def _picture(file: Path) -> NDArray[np.uint8]:
         with image_module.open(file, formats=("PNG", "JPEG")) as image:
             width, height = image.size
             require(width * height <= _MOST_PIXELS, f"{file} has {width}×{height} pixels: make it smaller")
-            grey = image.mode in ("1", "L", "LA")
-            picture = np.asarray(image.convert("L" if grey else "RGB"), dtype=np.uint8)
+            picture = _pixels(image, file)
     except InputError:
         raise
     except Exception as error:  # whatever a damaged file makes its reader raise
         raise InputError(f"{file} is not a whole image ({error}): {_FETCH_AGAIN}") from error
     return picture.reshape(*picture.shape[:2], -1)
+
+
+def _pixels(image: Any, file: Path) -> NDArray[Any]:
+    """Return bytes, or for 16 bits of grey, which bytes cannot hold, fractions of white."""
+    mode: str = image.mode
+    # Older Pillows call a PNG's 16 bits I as well; 32 it cannot have.
+    if mode in _DEEP_GREY_MODES or (mode == "I" and image.format == "PNG"):
+        return np.asarray(image).astype(np.float32) / np.float32(_DEEP_WHITE)
+    is_clear = not mode.startswith(("I", "F"))
+    require(is_clear, f"{file} has pixels of Pillow's mode {mode}, whose white is unknown: store it with 8 or 16 bits")
+    return np.asarray(image.convert("L" if mode in _GREY_MODES else "RGB"), dtype=np.uint8)

@@ -17,7 +17,7 @@ from fedfomo.data.sets import DataSet
 from fedfomo.errors import InputError
 from fedfomo.examples import Examples
 from fedfomo.randomness import layers_draw_from, numpy_stream, stream
-from fedfomo.threads import one_torch_thread
+from fedfomo.threads import one_thread_for_clusters, one_torch_thread
 
 Representation = npt.NDArray[np.float32]
 Groups = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ def principal_components(points: Representation, num_components: int = 256) -> R
         return points
     if not np.isfinite(points).all():
         raise InputError("the representation holds values that are not finite: check the inputs")
-    with _one_thread_for_sums():
+    with _clustering():
         solver = "covariance_eigh" if points.shape[0] >= points.shape[1] else "full"
         return PCA(min(num_components, *points.shape), svd_solver=solver).fit_transform(points)
 
@@ -56,7 +56,7 @@ def find_clusters(points: Representation, num_groups: int, seed: int = 0) -> Gro
     if not 1 <= num_groups <= len(points):
         raise InputError(f"{num_groups} groups of {len(points)} examples: give 1 to {len(points)} distributions")
     random_state = int(numpy_stream(seed, "k-means").integers(2**31))
-    with _one_thread_for_sums():
+    with _clustering():
         means = KMeans(num_groups, n_init=5, max_iter=100, random_state=random_state)  # pyright: ignore[reportArgumentType]
         groups = _largest_first(np.asarray(means.fit_predict(points), dtype=np.int64))
     if groups.max() + 1 < num_groups:
@@ -105,11 +105,8 @@ def _largest_first(groups: Groups) -> Groups:
 
 
 @contextmanager
-def _one_thread_for_sums() -> Generator[None, None, None]:
-    # Sums depend on how threads share them, and one flipped bit can move an example to another group.
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+def _clustering() -> Generator[None, None, None]:
+    with one_thread_for_clusters(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few distinct points: refused afterwards, in words
         yield
 

@@ -62,6 +62,8 @@ class _Source:
 def load_data(name: str, folder: Path | None) -> DataSet:
     """Load the set that ships with the library by its name, any other from its folder."""
     if name == "digits":
+        if folder is not None:
+            raise _not_digits(folder)
         return load_digits()
     if folder is None:
         raise InputError(f"where is dataset '{name}'? Give its folder with --data; only digits ships with fedfomo")
@@ -127,6 +129,15 @@ def _find(folder: Path) -> Iterator[_Source]:
     train, test = _image_files(folder / "train"), _image_files(folder / "test")
     if train and test:
         yield _Source(folder.resolve().name, (*train, *test), lambda: decode_images(train, test))
+
+
+def _not_digits(folder: Path) -> InputError:
+    names = sorted({source.name for source in _find(folder)}) if folder.is_dir() else []
+    held = f"which holds {', '.join(names)}" if names else "where no set was found"
+    return InputError(
+        f"digits ships with the library and is not read from {folder}, {held}: "
+        "name the set with --dataset, or leave out --data"
+    )
 
 
 def _idx_file(place: Path, stem: str) -> Path:

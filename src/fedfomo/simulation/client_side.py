@@ -127,7 +127,8 @@ class Problem:
         return Start(self.initial, self.model.layout, len(self.clients), rounds, self.groups, self.targets)
 
     def model_of(self, algorithm: AnyAlgorithm) -> Model:
-        """Return what clients of an algorithm predict with: this model, or one that is built around it."""
+        """Return what clients of an algorithm start to predict with: this model, or one that is built around it."""
+        self.model.load(self.initial)  # it may hold what another run computed last
         return self.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else self.model
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from fedfomo.client import ClientId
 from fedfomo.tables import SparseTable
 
 
@@ -48,12 +49,12 @@ class HasFindings(Protocol):
         ...
 
 
-def taken_in_all(state: Any, memories: Iterable[Any]) -> SparseTable | None:
-    """Return who has learnt from whom: what the server knows, and what every client, in order, took since."""
+def taken_in_all(state: Any, memories: Mapping[ClientId, Any]) -> SparseTable | None:
+    """Return who has learnt from whom: what the server knows, and what clients took since."""
     if not isinstance(state, HasTaken):
         return None
     rows: dict[int, tuple[Tensor, Tensor]] = {}
-    for client, memory in enumerate(memories):
+    for client, memory in memories.items():
         if not isinstance(memory, HasFindings):
             return state.taken
         rows[client] = memory.findings.ids, memory.findings.shares

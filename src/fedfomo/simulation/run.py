@@ -156,7 +156,8 @@ class _Run:
         played = replace(played, refused=dict(sorted(refused.items())))
         after_update, after_training = self._exchange.scores()
         seconds = self._exchange.seconds.since(earlier)
-        log_bytes = self._log(round, cohort, played, after_update, after_training, seconds)
+        line = self._line(round, cohort, played, after_update, after_training)
+        log_bytes = self._log(line, played.state, seconds)
         after = Checkpoint(
             models=self._exchange.models if self._guard else {},
             bills=self._exchange.bills,
@@ -176,6 +177,8 @@ class _Run:
         if self._home:
             self._home.checkpoints.save(after)
         self._files.delete_all_but(self._home.checkpoints.files_in_use() if self._home else after.files())
+        if self._listener:  # once the round is safe, whatever comes of telling
+            self._listener(json.loads(to_json(line)), seconds)
         if self._watcher:
             self._watcher.round_done(round, after_update, after_training)
         return after
@@ -189,8 +192,10 @@ class _Run:
         self._exchange.scored = everyone
         models = self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
-        # The server is not told what clients took in this last update: their memories know.
-        taken = taken_in_all(state, map(self._exchange.memory_of, everyone))
+        # The server is not told what clients took in this last update: their memories know. Whoever could not pay for
+        # it took nothing, and remembers what it took before.
+        moved = sorted(set(everyone).difference(self._exchange.spent()))
+        taken = taken_in_all(state, {client: self._exchange.memory_of(client) for client in moved})
         self._files.forget()
         return RunResult(
             models=models,
@@ -239,17 +244,15 @@ class _Run:
     def _state(self, checkpoint: Checkpoint) -> Any:
         return wire.unpack(messages_of(self._algorithm).state, self._files.load(checkpoint.state))
 
-    def _log(
+    def _line(
         self,
         round: int,
         cohort: list[ClientId],
         played: PlayedRound[Any],
         after_update: Mapping[ClientId, Score],
         after_training: Mapping[ClientId, Score],
-        seconds: Seconds,
-    ) -> int:
-        if self._home is None and self._listener is None:
-            return 0
+    ) -> dict[str, Any]:
+        """Return what the log says of a round."""
         privacy: dict[str, Any] = {}
         # Exact losses of private records stay with the client; noisy ones are paid for.
         is_telling = self._guard is None or self._problem.privacy.validation_noise is not None
@@ -258,7 +261,7 @@ class _Run:
             privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
         schema = messages_of(self._algorithm).upload
         failures = asdict(self._exchange.failures) if self._plan.dropout or self._plan.lateness else {}
-        line = {
+        return {
             "round": round,
             "cohort": cohort,
             "after_update": {client: asdict(score) for client, score in after_update.items()},
@@ -271,14 +274,14 @@ class _Run:
             **privacy,
             **failures,
         }
-        length = 0
-        if self._home:
-            self._write_affinity(self._home, round, played.state)
-            self._home.log_seconds({"round": round, **asdict(seconds)})
-            length = self._home.log(line)
-        if self._listener:
-            self._listener(json.loads(to_json(line)), seconds)
-        return length
+
+    def _log(self, line: dict[str, Any], state: Any, seconds: Seconds) -> int:
+        """Write down a round; return how long the log is then."""
+        if self._home is None:
+            return 0
+        self._write_affinity(self._home, line["round"], state)
+        self._home.log_seconds({"round": line["round"], **asdict(seconds)})
+        return self._home.log(line)
 
     def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
         planned = self._plan.rounds
