@@ -25,7 +25,7 @@ from fedfomo.reproduce.catalogue import (
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.overview import refresh
 from fedfomo.reproduce.pages import page, table_in_markdown, write_pages
-from fedfomo.reproduce.results import Results
+from fedfomo.reproduce.results import Results, signed
 from made_results import keep
 
 
@@ -46,6 +46,10 @@ def test_a_difference_below_zero_has_its_sign(tmp_path: Path) -> None:
     keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7])
     entries = row_of(table_in_markdown(TABLES["table2"], "paper", Results(tmp_path)), "Local Training")
     assert entries[4] == "**70.00** (76.52 ± 11.46, −6.52)"
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    assert [signed(value) for value in (-0.04, 0.04, -0.06, 0.0)] == ["0.0", "0.0", "−0.1", "0.0"]
 
 
 def test_scales_are_kept_apart(tmp_path: Path) -> None:

@@ -170,5 +170,6 @@ class Results:
 
 
 def signed(difference: float, digits: int = 1) -> str:
-    """Spell out a difference with its sign."""
-    return f"{difference:+.{digits}f}".replace("-", "−")
+    """Spell out a difference with its sign, if any is left of it."""
+    text = f"{difference:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
