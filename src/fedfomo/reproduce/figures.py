@@ -34,6 +34,8 @@ READING = {
     "privacy": MATRICES,
 }
 SCALE_WORDS = {"paper": "full protocol", "lite": "a fifth of each client's data", "smoke": "a smoke run on digits"}
+FEWEST = 2
+"""Curves of a comparison: one by itself compares nothing."""
 Drawing = Callable[[str, Results], list[Picture]]
 
 
@@ -122,7 +124,7 @@ def validation(scale: str, results: Results) -> list[Picture]:
         spreads.append(found.spread if found else 0.0)
         if found is not None:
             lines.append(Curve(f"{fraction:g}", results.curve(cell), COLOURS[number]))
-    if not lines:
+    if len(lines) < FEWEST:
         return []
     last = Curve("", final, COLOURS[0], is_dotted=True, spreads=spreads)
     return [
@@ -204,7 +206,7 @@ def _over_rounds(
         cell = Cell(LATENT_5, variant, scale)
         if results.all_seeds(cell):
             lines.append(Curve(f"{symbol} = {value:g}", results.curve(cell), COLOURS[number]))
-    return [curves(lines, title, "federated update", "accuracy in %")] if lines else []
+    return [curves(lines, title, "federated update", "accuracy in %")] if len(lines) >= FEWEST else []
 
 
 def _bar(cell: Cell, results: Results) -> Bar:
