@@ -57,13 +57,19 @@ def test_a_lead_over_several_seeds_is_open_while_its_interval_holds_zero() -> No
     [
         ("ahead", ["no", "no", "open", "even", "open", "yes"]),
         ("competitive", ["no", "open", "open", "open", "yes", "yes"]),
-        ("even", ["no", "no", "open", "yes", "open", "no"]),
+        ("even", ["no", "no", "open", "even", "open", "no"]),
     ],
 )
 def test_verdicts_of_one_seed(said: Literal["ahead", "competitive", "even"], verdicts: list[str]) -> None:
     pair = Pair("somewhere", Side(LATENT_5, (FOMO_5,)), Side(LATENT_5, (LOCAL,)), said=said)
     leads = (-10.5, -6.0, -2.0, -0.5, 2.0, 6.0)
-    assert [Finding(pair, Lead((lead,)), 1).verdict for lead in leads] == verdicts
+    assert [Finding(pair, Lead((lead,)), 1, 1).verdict for lead in leads] == verdicts
+
+
+def test_seeds_that_disagree_do_not_make_it_even() -> None:
+    pair = Pair("somewhere", Side(LATENT_5, (FOMO_5,)), Side(LATENT_5, (LOCAL,)))
+    assert Finding(pair, Lead((0.5, 20.0, -19.0)), 1, 1).verdict == "open"
+    assert Finding(pair, Lead((0.5, 1.0, 0.0)), 1, 1).verdict == "even"
 
 
 def test_a_rival_that_is_ahead_counts_before_all_are_computed_and_one_that_is_behind_does_not(tmp_path: Path) -> None:
@@ -75,6 +81,9 @@ def test_a_rival_that_is_ahead_counts_before_all_are_computed_and_one_that_is_be
     assert (finding.verdict, finding.rivals, finding.is_complete) == ("so far", 1, False)
     assert "so far in 1 of 1: CIFAR-10 +10.0 against 1 of 9 (+20.4)" in claims(Results(tmp_path))
     keep(tmp_path, Cell(case, CFL, "paper"), [0.9])
+    (finding,) = findings(every_rival, "paper", Results(tmp_path))
+    assert (finding.verdict, finding.lead.mean) == ("open", pytest.approx(-10))  # n = 10 may yet be ahead
+    keep(tmp_path, Cell(case, FOMO_10, "paper"), [0.7])
     (finding,) = findings(every_rival, "paper", Results(tmp_path))
     assert (finding.verdict, finding.lead.mean) == ("no", pytest.approx(-10))
 

@@ -165,8 +165,12 @@ def test_the_headline_decides_only_among_all_of_the_papers_rivals(tmp_path: Path
     block = "<!-- begin headline -->\n<!-- end headline -->"
     for variant in PAPERS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [0.9 if variant is FOMO_5 else 0.8])
-        decided = "**+10.0** (+6.4)" in refresh(block, Results(tmp_path), tmp_path)
-        assert decided == (variant in (FOMO_5, FOMO_10))  # the last of them, after all rivals
+        line = refresh(block, Results(tmp_path), tmp_path)
+        is_last = variant in (FOMO_5, FOMO_10)  # of them, after all rivals
+        assert ("**+10.0** (+6.4)" in line, "**+10.0**: " in line) == (
+            is_last,
+            is_last,
+        )  # of all clients; of mixed ones
 
 
 def test_a_number_of_fewer_seeds_than_its_column_has_says_so(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from statistics import fmean
 
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.claims import Claim, Pair
-from fedfomo.reproduce.leads import EVEN, Lead
+from fedfomo.reproduce.leads import Lead
 from fedfomo.reproduce.results import Results
 
 COMPETITIVE = 5.0
 """Points of accuracy that a side may be behind and be called competitive: the paper says so of 4.4."""
 VERDICTS = ("yes", "so far", "even", "open", "no")
-"""What can be said of a claim; so far: of those rivals that are computed."""
+"""What can be said of a claim; so far: of those rivals that are computed; even: neither side is ahead."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Finding:
 
     pair: Pair
     lead: Lead  # of the first side
+    own: int  # variants of the first side that are computed
     rivals: int  # variants of the second side that are computed
 
     @property
@@ -32,16 +33,15 @@ class Finding:
     @property
     def verdict(self) -> str:
         """One of the verdicts."""
-        said = self.pair.said
-        if said == "competitive":
-            held = None if self.lead.is_open(-COMPETITIVE) else self.lead.mean > -COMPETITIVE
-        elif abs(self.lead.mean) < EVEN:
-            return "even" if said == "ahead" else "yes"
-        else:
-            held = None if self.lead.is_open() else said == "ahead" and self.lead.mean > 0
-        if held is None:
+        bar = -COMPETITIVE if self.pair.said == "competitive" else 0.0
+        if self.pair.said != "competitive" and self.lead.is_even:
+            return "even"
+        if self.lead.is_open(bar):
             return "open"
-        return ("yes" if self.is_complete else "so far") if held else "no"
+        if self.pair.said != "even" and self.lead.mean > bar:
+            return "yes" if self.is_complete else "so far"
+        # What is behind with some variants may be ahead with one that is not computed yet.
+        return "no" if self.own == len(self.pair.first.variants) else "open"
 
 
 def findings(claim: Claim, scale: str, results: Results) -> list[Finding]:
@@ -60,5 +60,5 @@ def findings(claim: Claim, scale: str, results: Results) -> list[Finding]:
             # The best on average over seeds, not the best of each seed, which would favour the longer list.
             first, second = (max(side, key=fmean) for side in means)
             lead = Lead(tuple(one - other for one, other in zip(first, second, strict=True)))
-            found.append(Finding(pair, lead, len(sides[1])))
+            found.append(Finding(pair, lead, *map(len, sides)))
     return found

@@ -87,7 +87,9 @@ def _among_mixed(runs: Runs, seeds: Set[int]) -> str:
     closest = min(found, key=lambda one: one.lead.mean)
     number = fmean(len(runs[FOMO_5][seed].mixed) for seed in seeds)
     clients = f"{number:.3g} client{'' if number == 1 else 's'}"
-    return f"{_marked(closest.lead, closest.lead.is_clear)}: {closest.described(len(seeds))}, {clients}"
+    # Behind one rival is behind; ahead of all is known only once the paper's are all computed.
+    is_decided = closest.lead.is_clear and (closest.lead.mean < 0 or set(RIVALS) <= {one.rival for one in found})
+    return f"{_marked(closest.lead, is_decided)}: {closest.described(len(seeds))}, {clients}"
 
 
 def _marked(lead: Lead, is_decided: bool) -> str:

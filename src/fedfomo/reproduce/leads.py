@@ -40,6 +40,11 @@ class Lead:
         return abs(self.mean - bar) < self.margin
 
     @property
+    def is_even(self) -> bool:
+        """Whether neither side is ahead to speak of, as far as seeds agree on that."""
+        return abs(self.mean) < EVEN and self.margin <= CHANCE
+
+    @property
     def is_clear(self) -> bool:
         """Whether one side is ahead, and not by chance."""
         return abs(self.mean) >= EVEN and not self.is_open()
