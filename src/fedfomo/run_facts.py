@@ -134,13 +134,15 @@ def comparable(setting: Setting) -> Setting:
 
 def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict[str, Path]:
     """Name the finished runs: by their methods, and a second one of a method by its options as well."""
-    ended = {config.method: folder}
-    for other in others:
-        if (other / "result.json").exists():
-            theirs = read_config(other)
-            name = theirs.method if theirs.method not in ended else method_in_full(theirs)
-            require(name not in ended, f"{other} has the method and options of {ended.get(name)}: leave it out")
-            ended[name] = other
+    ended, in_full = {config.method: folder}, {method_in_full(config): folder}
+    finished = [(other, read_config(other)) for other in others if (other / "result.json").exists()]
+    # Those without options first: of several, theirs is the plain name.
+    for other, theirs in sorted(finished, key=lambda run: method_in_full(run[1]) != run[1].method):
+        name = method_in_full(theirs)
+        require(name not in in_full, f"{other} has the method and options of {in_full.get(name)}: leave it out")
+        in_full[name] = other
+        names = theirs.method, name, f"{name} (default options)"
+        ended[next(free for free in names if free not in ended)] = other
     return {name: run for name, run in ended.items() if (run / "result.json").exists()}
 
 
@@ -182,7 +184,7 @@ def _ended(folder: Path, about: Path, prepared: Prepared | None) -> Ended:
         gradients=record.gradients,
         examined=_examined(folder, record, prepared, crosses=folder == about),
         seed_means=[other.summary().mean for other in of_seeds.values()],
-        gains_of_seeds=_gains(of_seeds),
+        gains_by_seed=_gains(of_seeds),
     )
 
 
@@ -220,16 +222,16 @@ def _runs_of_seeds(folder: Path, method: str) -> list[Path]:
     return [other for other in sorted(folder.parent.glob(f"{method}-seed-*")) if (other / "result.json").exists()]
 
 
-def _gains(runs: Mapping[Path, RunRecord]) -> list[float]:
-    """Return what every client of every seed gained over training alone."""
-    gains: list[float] = []
+def _gains(runs: Mapping[Path, RunRecord]) -> list[list[float]]:
+    """Return for every seed what its clients gained over training alone, as far as that was run with the same ones."""
+    gains: list[list[float]] = []
     for run, record in runs.items():
         local = run.parent / f"local-seed-{record.seed}"
         if (local / "result.json").exists() and _had_same_clients(run, local):
             alone = read_record(local).accuracies()
             gaps = (value - alone[client] for client, value in record.accuracies().items())
-            gains += [gap for gap in gaps if math.isfinite(gap)]
-    return gains
+            gains.append([gap for gap in gaps if math.isfinite(gap)])
+    return [of_seed for of_seed in gains if of_seed]
 
 
 def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) -> Reproduce:

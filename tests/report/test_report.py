@@ -23,7 +23,7 @@ from fedfomo.config import CompareConfig, RunConfig, Setting
 from fedfomo.data.assignments import Assignments, own_file, write_groups
 from fedfomo.data.readers import load_data
 from fedfomo.errors import InputError
-from fedfomo.experiment import read_config, runs_of
+from fedfomo.experiment import read_config, read_record, runs_of
 from fedfomo.model import Score
 from fedfomo.preparation import Prepared
 from fedfomo.report.compiling import compile_facts
@@ -75,7 +75,7 @@ def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Fa
     assert facts.is_finished
     (fedfomo,) = own(facts)
     assert fedfomo.helped + fedfomo.harmed + fedfomo.undecided == 6
-    assert len(fedfomo.seed_means) == 2
+    assert len(fedfomo.seed_means) == fedfomo.gain_seeds == 2
     assert facts.advice == ""
 
 
@@ -216,6 +216,12 @@ def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path
     call("run", "--options", "num_downloads=2", "--out", str(few), *setting)
     call("run", "--method", "local", "--out", str(longer), *SMALL, "--rounds", "5")
     assert set(gather(about, [few]).ended) == {"local", "fedavg", "fedfomo", "fedfomo (num_downloads=2)"}
+    assert set(gather(few, [about]).ended) == {"fedfomo", "fedfomo (default options)"}
+    best, local = tmp_path / "best", comparison / "local-seed-0"
+    call("run", "--method", "local", "--options", "keep_best=true", "--out", str(best), *setting)
+    ended = gather(few, [best, local]).ended  # whatever the order, the plain name is that of the plain method
+    assert set(ended) == {"fedfomo", "local", "local (keep_best=True)"}
+    assert ended["local"].scores == read_record(local).after_update
     with pytest.raises(InputError, match=r"another setting than .*: rounds \(4, there 5\)"):
         gather(about, [longer])
     with pytest.raises(InputError, match="has the method and options of"):
@@ -486,7 +492,7 @@ def test_runs_of_a_comparison_that_had_other_clients_are_left_out(comparison: Pa
     path.write_text(json.dumps({**json.loads(path.read_text()), "split": "another"}))
     source = gather(folder / "fedfomo-seed-0")
     assert set(source.ended) == {"fedavg", "fedfomo"}
-    assert len(source.ended["fedfomo"].gains_of_seeds) == 6  # of the other seed
+    assert [len(gains) for gains in source.ended["fedfomo"].gains_by_seed] == [6]  # of the other seed
     assert any("changed within the comparison: local-seed-0." in note for note in source.notes)
 
 

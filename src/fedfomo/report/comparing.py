@@ -37,6 +37,7 @@ class Arena:
     title: str
     seeds: list[int]
     means: dict[str, float]
+    num_seeds: dict[str, int]  # behind each mean
     duels: list[Duel]
 
 
@@ -53,7 +54,9 @@ def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]])
         if method != against and (duel := _duel(method, against, known[method], known[against]))
     ]
     means = {method: fmean(values.values()) for method, values in known.items() if values}
-    return Arena(title, sorted({seed for values in known.values() for seed, _ in values}), means, duels)
+    seeds = {method: {seed for seed, _ in values} for method, values in known.items()}
+    num_seeds = {method: len(seeds[method]) for method in means}
+    return Arena(title, sorted(set[int]().union(*seeds.values())), means, num_seeds, duels)
 
 
 def _duel(method: str, against: str, ours: Mapping[ClientKey, float], theirs: Mapping[ClientKey, float]) -> Duel | None:
@@ -73,6 +76,7 @@ def comparison_facts(arenas: list[Arena]) -> dict[str, object]:
                 "title": arena.title,
                 "seeds": arena.seeds,
                 "means": compact(arena.means),
+                "num_seeds": arena.num_seeds,
                 "duels": [
                     {
                         "method": duel.method,

@@ -79,12 +79,14 @@ def _method(name: str, ended: Ended, local: Ended | None) -> MethodFacts:
     known = [gain for gain in gains if gain is not None]
     helped, harmed = sum(gain.is_above_zero for gain in known), sum(gain.is_below_zero for gain in known)
     values = [score.value for score in scores if score is not None]
+    gaps = [gap for of_seed in ended.gains_by_seed for gap in of_seed] or [gain.value for gain in known]
     return MethodFacts(
         method=name,
         scores=scores,
         gains=gains,
         mean=fmean(values) if values else math.nan,
-        mean_gain=intervals.of_mean_gap(ended.gains_of_seeds or [gain.value for gain in known]) if known else None,
+        mean_gain=intervals.of_mean_gap(gaps) if known else None,
+        gain_seeds=max(1, len(ended.gains_by_seed)),
         helped=helped,
         harmed=harmed,
         undecided=len(known) - helped - harmed,

@@ -35,7 +35,8 @@ class MethodFacts:
     scores: list[Estimate | None]
     gains: list[Estimate | None]  # against training alone, on the same examples; none for training alone itself
     mean: float
-    mean_gain: Estimate | None  # over clients; of a comparison, over those of all seeds
+    mean_gain: Estimate | None  # over clients; of a comparison, over those of several seeds
+    gain_seeds: int  # how many
     helped: int  # clients whose whole interval is above 0
     harmed: int  # likewise below
     undecided: int

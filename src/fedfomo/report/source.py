@@ -21,7 +21,7 @@ class Ended:
     gradients: int
     examined: Examination | None  # None: its models, or the data, are not at hand
     seed_means: list[float] = field(default_factory=list[float])
-    gains_of_seeds: list[float] = field(default_factory=list[float])  # of every client of every seed
+    gains_by_seed: list[list[float]] = field(default_factory=list[list[float]])  # of every client, over training alone
 
 
 def judged_first(algorithm: AnyAlgorithm) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ overview.append(table);
 function fillOverview() {
   const rows = methods.map((method) => [title(method), ...facts.arenas.map((arena) => {
     const duel = arena.duels.find((one) => one.method === method && one.against === against.method);
-    const mean = known(arena.means[method]) ? `${figure(arena.means[method])} %` : "–";
+    const fewer = arena.num_seeds[method] < arena.seeds.length ? ` (${arena.num_seeds[method]} of ${arena.seeds.length} seeds)` : "";
+    const mean = known(arena.means[method]) ? `${figure(arena.means[method])} %${fewer}` : "–";
     if (!duel) return mean;
     return el("span", {}, el("strong", {}, withInterval(duel.mean)), el("br"), `${duel.better} / ${duel.equal} / ${duel.worse} of ${duel.gaps.length}`, el("br"), mean);
   })]);

@@ -25,7 +25,7 @@ function tile(name, value, small) {
 
 function addVerdict() {
   main.append(el("h1", {}, headline()), el("p", { class: "lede" },
-    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.seed_means.length > 1 ? `; mean gains are over all ${own.seed_means.length} seeds` : ""}. Each client is judged on held-out test data of its own.`));
+    `${facts.title}. ${title(facts.method)}, seed ${facts.seed}${own && own.gain_seeds > 1 ? `; mean gains are over ${own.gain_seeds} seeds` : ""}. Each client is judged on held-out test data of its own.`));
   if (facts.advice) main.append(el("p", { class: "note" }, facts.advice));
   const made = section("verdict", "Verdict", own && own.mean_gain
     ? "A client counts as clearly helped or harmed only if the 95 % interval of its gain over training alone, on its own test examples, lies wholly above or below zero. With few test examples, many stay undecided: that is honest, not a failure. " + byChance(own.helped + own.harmed + own.undecided)
@@ -36,7 +36,7 @@ function addVerdict() {
   if (own && own.mean_gain) {
     const gain = own.mean_gain;
     tiles.append(tile("Mean gain over Local", `${figure(gain.value, true)}${points}`,
-      known(gain.low) ? `95 % interval over clients${own.seed_means.length > 1 ? ` of ${own.seed_means.length} seeds` : ""} [${figure(gain.low, true)}, ${figure(gain.high, true)}]` : null));
+      known(gain.low) ? `95 % interval over clients${own.gain_seeds > 1 ? ` of ${own.gain_seeds} seeds` : ""} [${figure(gain.low, true)}, ${figure(gain.high, true)}]` : null));
   }
   if (best.length) tiles.append(tile("Best method", best.map((method) => title(method.method)).join(" and "), `${figure(top)}${unit} mean ${facts.metric}, of ${facts.methods.length} compared`));
   const moved = own ? own.bytes_moved : sum(facts.rounds.map((round) => round.bytes_down + round.bytes_up));
@@ -76,7 +76,7 @@ function methodTable(best) {
       method.mean_gain ? `${method.helped} / ${method.undecided} / ${method.harmed}` : "–", bytes(method.bytes_moved),
       least ? `${(method.gradients / least).toFixed(1)} ×` : "–"];
   });
-  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.seed_means.length > 1 ? "gain over Local, all seeds" : "gain over Local", "helped / undecided / harmed", "moved", "training work"], rows);
+  const made = tableOf(["method", `mean ${facts.metric}${unit}`, "over seeds", own && own.gain_seeds > 1 ? `gain over Local, ${own.gain_seeds} seeds` : "gain over Local", "helped / undecided / harmed", "moved", "training work"], rows);
   facts.methods.forEach((method, k) => best.includes(method) && made.tBodies[0].rows[k].classList.add("best"));
   return made;
 }
