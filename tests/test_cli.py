@@ -2,9 +2,11 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,42 @@ def test_a_run_is_resumed_from_anywhere_and_with_data_that_have_moved(
     (here / "data").rename(here / "elsewhere")
     assert "there is no folder" in refusal(capsys, "resume", "here/run")
     assert call("resume", "here/run", "--data", "here/elsewhere") == 0
+
+    # Other data of the same name are another run's, whether or not this one is finished.
+    (here / "others").mkdir()
+    images["x_train"] = 255 - images["x_train"]
+    np.savez(here / "others" / "scans😀.npz", **images, **labels)
+    for _ in range(2):
+        said = refusal(capsys, "resume", "here/run", "--data", "here/others")
+        assert "here/run was begun with other clients than 'scans😀' gives now: the data, or" in said
+        (here / "run" / "result.json").unlink(missing_ok=True)
+
+
+def test_runs_that_a_resumed_comparison_begins_find_their_data_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    parts = {f"x_{part}": rng.integers(0, 256, (40, 8, 8), np.uint8) for part in ("train", "test")}
+    parts |= {f"y_{part}": np.arange(40) % 4 for part in ("train", "test")}
+    np.savez(tmp_path / "data" / "scans.npz", **parts)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--scenario", "iid", "--clients", "2", "--rounds", "1", "--epochs", "1", "--workers", "0"]
+    arguments = ["--methods", "local", "fedavg", "--seeds", "0", "--dataset", "scans", "--data", "data", *flags]
+    assert call("compare", "--out", "comparison", *arguments) == 0
+    shutil.rmtree("comparison/fedavg-seed-0")
+    (tmp_path / "data").rename("moved")
+    assert call("resume", "comparison", "--data", "moved") == 0
+    assert read_toml(Path("comparison/fedavg-seed-0/config.toml"), RunConfig).setting.data == tmp_path / "moved"
+
+
+def test_a_name_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = refusal(capsys, "run", "--out", str(tmp_path / "caf\udce9"), *SMALL)
+    assert "caf\\udce9' holds bytes that are no text" in said
+    assert list(tmp_path.iterdir()) == []
+    config = replace(RunConfig(), out=tmp_path / "a\x7fb")
+    (tmp_path / "config.toml").write_text(write_toml(config))
+    assert read_toml(tmp_path / "config.toml", RunConfig) == config
 
 
 def test_flags_override_the_file_which_overrides_the_defaults(tmp_path: Path) -> None:

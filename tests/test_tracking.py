@@ -113,6 +113,18 @@ def test_a_tracker_that_fails_ends_no_run_and_is_told_no_more(
     assert (tmp_path / "run" / "result.json").exists()
 
 
+def test_a_tracker_that_cannot_be_opened_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def away(*_: object) -> None:
+        raise ConnectionError("the service is away")
+
+    monkeypatch.setattr(playing, "open_tracker", away)
+    call("run", "--out", str(tmp_path / "run"), *SMALL, "--track", "wandb")
+    assert "wandb failed and is told no more" in capsys.readouterr().out
+    assert (tmp_path / "run" / "result.json").exists()
+
+
 def test_a_round_is_safe_before_anybody_hears_of_it(tmp_path: Path) -> None:
     def hear(line: dict[str, Any], seconds: Seconds) -> None:
         raise ConnectionError("away")

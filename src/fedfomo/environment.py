@@ -55,6 +55,14 @@ def same_clients(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[part] == other[part] for part in CLIENTS if part in one and part in other)
 
 
+def check_clients(folder: Path, prepared: Prepared) -> None:
+    """Refuse to go on with a run whose clients would be others from now on."""
+    problem = f"{folder} was begun with other clients than '{prepared.data.name}' gives now"
+    cause = "the data, or the latent groups found in them, are not the same"
+    is_same = same_clients(read_environment(folder), clients_of(prepared))
+    require(is_same, f"{problem}: {cause}; go on with those that it was begun with, or start a new run")
+
+
 def check_surroundings(folder: Path, tell: Callable[[str], None]) -> None:
     """Refuse to go on where sums are taken in another order: their last bits would be others; tell of other code."""
     begun, here = read_environment(folder), instructions()

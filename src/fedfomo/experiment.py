@@ -17,7 +17,7 @@ import torch
 from fedfomo.affinity import agreement, group_by_affinity
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
 from fedfomo.config import WHEREABOUTS, CompareConfig, RunConfig, Setting
-from fedfomo.environment import check_surroundings, write_environment
+from fedfomo.environment import check_clients, check_surroundings, write_environment
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.evaluation import Summary, summarise
 from fedfomo.federation import Traffic
@@ -91,6 +91,8 @@ def go_on(
 ) -> RunRecord:
     """Run what is left of a run, from its configuration and its newest checkpoint."""
     config = read_config(folder)
+    if (folder / "environment.json").exists():
+        check_clients(folder, prepared)
     finished = folder / "result.json"
     if finished.exists() and not RunHome.needs_clearing(folder):
         return read_record(folder)

@@ -190,4 +190,9 @@ def _to_lines(config: Any) -> list[str]:
 def _spell(value: Any) -> str:
     # JSON spells texts, numbers, booleans and lists as TOML does; but TOML knows no halves of a character.
     plain = [*value] if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-    return json.dumps(plain, ensure_ascii=False)
+    text = json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{plain!a} holds bytes that are no text: choose a name in UTF-8") from None
+    return text

@@ -158,20 +158,28 @@ def _trackers(folder: Path, config: RunConfig) -> Generator[Listener | None]:
     facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
     trackers: dict[str, Tracker] = {}
 
+    def give_up(name: str, error: Exception) -> None:
+        trackers.pop(name, None)
+        warn(f"{name} failed and is told no more, {folder / 'rounds.jsonl'} has everything: {error}")
+
     def each(act: Callable[[Tracker], None]) -> None:
         for name, tracker in [*trackers.items()]:
             try:
                 act(tracker)
             except Exception as error:  # whatever a service or a network can do
-                del trackers[name]
-                warn(f"{name} failed and is told no more, {folder / 'rounds.jsonl'} has everything: {error}")
+                give_up(name, error)
 
     def hear(line: dict[str, Any], seconds: Seconds) -> None:
         each(lambda tracker: tracker.log(line["round"] + 1, figures_of(line)))
 
     try:
         for name in config.setting.track:
-            trackers[name] = open_tracker(name, folder, facts)
+            try:
+                trackers[name] = open_tracker(name, folder, facts)
+            except InputError:  # it is not installed
+                raise
+            except Exception as error:
+                give_up(name, error)
         yield hear if trackers else None
     finally:
         each(lambda tracker: tracker.close())

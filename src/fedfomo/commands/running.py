@@ -62,7 +62,7 @@ class ResumeConfig:
 
     def here(self, setting: Setting) -> Setting:
         """Return a setting with where it is computed from now on."""
-        return replace(setting, workers=self.workers, data=self.data or setting.data)
+        return replace(setting, workers=self.workers, data=self.data.absolute() if self.data else setting.data)
 
 
 def resume(arguments: list[str]) -> None:

@@ -63,6 +63,7 @@ def warn(message: str) -> None:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """End with one line."""
-    Console(stderr=True, highlight=False).print(f"fedfomo: {message}", soft_wrap=True, markup=False)
+    """End with one line, whatever the names are that it quotes: on Linux, they need not be text."""
+    printable = message.encode(errors="backslashreplace").decode()
+    Console(stderr=True, highlight=False).print(f"fedfomo: {printable}", soft_wrap=True, markup=False)
     sys.exit(code)
