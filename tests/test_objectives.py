@@ -77,6 +77,23 @@ def test_a_loss_that_would_compare_each_output_with_each_label_is_refused(loss: 
         fedfomo.federate(lambda: nn.Linear(1, 1), sites, loss=loss, metric=minus_gap, workers=0)
 
 
+@pytest.mark.parametrize("labels", [X[:, 0], X])
+def test_it_is_refused_also_where_a_model_says_the_same_of_all_at_first(labels: torch.Tensor) -> None:
+    def at_zero() -> nn.Module:
+        linear = nn.Linear(1, 1)
+        nn.init.zeros_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        return linear if labels.dim() == 1 else nn.Sequential(linear, nn.Flatten(0))
+
+    def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return ((outputs - labels) ** 2).mean()
+
+    repeated = torch.cat((labels[:1], labels[:1], labels[1:]))  # the first two are the same
+    inputs = torch.cat((X[:1], X))
+    sites = {"leeds": ((inputs, repeated), (inputs, repeated))}
+    assert "compares more of them than belong together" in check_sites(sites, at_zero, loss, minus_gap).faults[0]
+
+
 @pytest.mark.parametrize(
     "loss",
     [

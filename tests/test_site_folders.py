@@ -59,6 +59,8 @@ def test_a_missing_column_is_told(tmp_path: Path) -> None:
         ("a,b,label\n1,2,0\n1,2,inf\n", r"train.csv, line 3: the label is not finite"),
         ("a,b,label\n1,2,nan\n", r"train.csv, line 2: the label is not finite"),
         ("a,b,label\n1,2,0\n1,2,1\n1,2,0.5\n", r"line 4: label 0.5 is no class: .* labels=\"numbers\""),
+        ("a,b,label\n1,2,1\n1,2,-1\n", r"line 3: label -1 is no class: classes are whole numbers from 0"),
+        ("a,b,label\n1,2,1e300\n", r"line 2: label 1e\+300 is no class"),
         ("", r"train.csv is empty: it takes a heading"),
     ],
 )

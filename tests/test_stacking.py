@@ -153,9 +153,14 @@ def test_a_loss_in_which_examples_count_differently_is_not_stacked() -> None:
     def by_class(outputs: Tensor, labels: Tensor) -> Tensor:
         return weighted(outputs, labels)
 
+    def by_frequency(outputs: Tensor, labels: Tensor) -> Tensor:  # among others' examples it is another
+        counts = torch.bincount(labels, minlength=3)[labels]
+        return nn.functional.cross_entropy(outputs, labels, reduction="none") * len(labels) / counts
+
     alike = Examples(torch.randn(9, 2, generator=stream(3)), torch.zeros(9, dtype=torch.int64))
     assert Stack.of(Model(perceptron(), weighted), alike) is None  # though among these it would make no difference
-    assert Stack.of(Model(perceptron(), by_class), points(6, 0, stream(0))) is None
+    for loss in (by_class, by_frequency):
+        assert Stack.of(Model(perceptron(), loss), points(6, 0, stream(0))) is None
 
 
 def test_a_loss_that_is_a_mean_cannot_be_stacked_and_one_per_example_can() -> None:

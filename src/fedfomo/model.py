@@ -260,10 +260,11 @@ class Model:
 
 def _extremes(labels: Tensor) -> Tensor:
     """Return where the least and the greatest label are: what a loss cannot take is most likely one of them."""
-    if labels.dim() == 1 and len(labels) > 1:
-        values = labels.double()  # truth values have no order
-        return torch.stack([values.argmin(), values.argmax()])
-    return torch.arange(min(2, len(labels)))
+    if len(labels) < 2:
+        return torch.arange(len(labels))
+    values = labels.double().flatten(1).sum(1) if labels.dim() > 1 else labels.double()  # truth values have no order
+    least, greatest = values.argmin(), values.argmax()
+    return torch.arange(2) if least == greatest else torch.stack([least, greatest])
 
 
 def _described(outputs: Tensor, labels: Tensor) -> str:

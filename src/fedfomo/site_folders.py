@@ -23,6 +23,7 @@ LAYOUT = (
     " `inputs` and `labels`, or as .csv with a heading and a column `label`"
 )
 MOST_NAMED = 5
+MOST_CLASSES = 2**31
 
 Labels = Literal["classes", "numbers"]
 """What the labels of .csv files are: classes, which are whole numbers, or any numbers, to be predicted as such."""
@@ -108,7 +109,7 @@ class _Tables:
         tensor = torch.from_numpy(labels)
         if self._labels == "numbers":
             return tensor.float()
-        for line in _lines(labels != np.round(labels)):
+        for line in _lines((labels != np.round(labels)) | (labels < 0) | (labels > MOST_CLASSES)):
             raise InputError(
                 f"{path}, line {line}: label {labels[line - 2]:g} is no class: classes are whole numbers from 0; where"
                 ' numbers are to be predicted, say so with labels="numbers" (of fedfomo check, --labels numbers)'

@@ -45,8 +45,8 @@ class Stack:
         """Stack a model, or return None if that would be wrong or no gain.
 
         Wrong: layers that draw random numbers, keep statistics, or look across the examples of a batch, and losses
-        that return a mean only, or one in which examples count differently. No gain: convolutions (side by side they
-        become grouped ones, which are slow) and large networks.
+        that return a mean only, or one in which examples count differently, or that look across a batch themselves.
+        No gain: convolutions (side by side they become grouped ones, which are slow) and large networks.
         """
         layout = model.layout
         loss = per_example(model.criterion)
@@ -63,11 +63,13 @@ class Stack:
             outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
             losses, mean = loss(outputs, few.labels), model.criterion(outputs, few.labels).mean()
             alone = torch.cat([model.outputs(theta, few.take(torch.tensor([n]))) for n in range(len(few))])
+            apart = torch.cat([loss(outputs[[n]], few.labels[[n]]) for n in range(len(few))])
         except RuntimeError:  # vmap's word for what it cannot do
             return None
         is_same = outputs.shape == alone.shape and torch.allclose(outputs, alone, rtol=1e-4, atol=1e-5)
         is_mean = losses.shape == (len(few),) and torch.allclose(losses.mean(), mean, rtol=1e-4)
-        return stack if is_same and is_mean else None
+        are_apart = apart.shape == losses.shape and torch.allclose(apart, losses, rtol=1e-4, atol=1e-5)
+        return stack if is_same and is_mean and are_apart else None
 
     def train(self, sgd: Sgd, tasks: Sequence[Task]) -> list[Tensor]:
         """Do what `sgd.train` does to each task, for all of them at once."""
