@@ -118,9 +118,12 @@ def weight_of(message: Any) -> tuple[int, int]:
     return coordinates, size
 
 
-def tensors_in(schema: Any, entries: int) -> int:
-    """Return how many tensors a message may have, if its tuples and mappings have so many entries."""
-    return _count(_understand(schema), entries)
+def most_numbers_in(schema: Any, longest: int, entries: int) -> int:
+    """Return how many numbers a message may hold.
+
+    No list, tuple or mapping has more than so many entries, and no other tensor is longer than the longest.
+    """
+    return _most_numbers(_understand(schema), longest, entries)
 
 
 def numbers_in(schema: Any, message: Any) -> dict[str, Any]:
@@ -217,16 +220,18 @@ def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
             return None
 
 
-def _count(schema: _Schema, entries: int) -> int:
+def _most_numbers(schema: _Schema, longest: int, entries: int) -> int:
     match schema.what:
         case "none":
             return 0
-        case "tensor" | "scalar":
+        case "scalar":
             return 1
+        case "tensor":
+            return entries if schema.kind is not None and schema.kind.is_column else longest
         case "dataclass":
-            return sum(_count(field, entries) for field in schema.fields.values())
+            return sum(_most_numbers(field, longest, entries) for field in schema.fields.values())
         case _:
-            each = _count(cast(_Schema, schema.inner), entries)
+            each = _most_numbers(cast(_Schema, schema.inner), longest, entries)
             return each if schema.what == "optional" else each * entries
 
 

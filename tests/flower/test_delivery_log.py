@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 
@@ -9,6 +13,7 @@ import pytest
 
 from fedfomo.errors import InputError
 from fedfomo.flower.delivery_log import DeliveryLog, Owners, fault_in, witness_of
+from fedfomo.writing import write_atomically
 
 
 def _log(path: Path, lines: int = 30) -> list[str]:
@@ -117,23 +122,58 @@ def test_more_lines_than_a_crash_leaves_unwitnessed_are_a_forgery(tmp_path: Path
     assert fault_in(path) == "it has 6 lines, and 0 were written"
 
 
-def test_deaths_between_line_and_witness_one_after_the_other_are_no_tampering(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_deaths_before_and_after_a_line_one_after_the_other_are_no_tampering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     path = tmp_path / "deliveries.jsonl"
+    for _ in range(3):
+        log, calls = DeliveryLog(path), count(1)
+
+        def witness(place: Path, content: bytes, calls: Iterator[int] = calls) -> None:
+            if next(calls) == call:  # 1: before the line is announced, 2: when it is on disk, 3: never
+                raise KeyboardInterrupt
+            write_atomically(place, content)
+
+        with monkeypatch.context() as death:
+            death.setattr("fedfomo.flower.delivery_log.write_atomically", witness)
+            with pytest.raises(KeyboardInterrupt) if call < 3 else nullcontext():
+                log.add({"event": "sent"})
+        assert fault_in(path) is None
+    _log(path)
+    assert len(path.read_text().splitlines()) == (30 if call == 1 else 33)
+
+
+@pytest.mark.parametrize("lines", [0, 5])
+def test_a_death_between_the_announcement_of_a_line_and_the_line_is_no_tampering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    path = tmp_path / "deliveries.jsonl"
+    if lines:
+        _log(path, lines)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for _ in range(3):
-        log = DeliveryLog(path)
-        with monkeypatch.context() as death:
-            death.setattr("fedfomo.flower.delivery_log.write_atomically", killed)
-            with pytest.raises(KeyboardInterrupt):
-                log.add({"event": "sent"})
-        assert fault_in(path) is None
-    _log(path)
-    assert len(path.read_text().splitlines()) == 33
+    log = DeliveryLog(path)
+    with monkeypatch.context() as death:
+        death.setattr("pathlib.Path.open", killed)
+        with pytest.raises(KeyboardInterrupt):
+            log.add({"event": "sent"})
+    assert fault_in(path) is None
+    assert len(_log(path, 1)) == lines + 1
+
+
+def test_a_single_line_that_somebody_adds_is_found(tmp_path: Path) -> None:
+    path, longer = tmp_path / "deliveries.jsonl", tmp_path / "longer.jsonl"
+    _log(path, 3)
+    for copied in (path, witness_of(path)):
+        shutil.copy(copied, copied.with_name(copied.name.replace("deliveries", "longer")))
+    DeliveryLog(longer).add({"event": "sent", "to": "nobody"})
+    path.write_bytes(longer.read_bytes())
+    assert fault_in(path) == "it has 4 lines, and 3 were written"
+    with pytest.raises(InputError, match="it has 4 lines, and 3 were written"):
+        DeliveryLog(path)
 
 
 def test_status_while_the_server_writes_is_no_tampering(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 
 from commands_called import refused
 from federations import SITES, federation, fedfomo
+from fedfomo.algorithms import make_algorithm
 from fedfomo.algorithms.fedfomo import State
 from fedfomo.errors import InputError
-from fedfomo.flower.leaving import with_models_of
+from fedfomo.flower.leaving import without_those_who_left
 from fedfomo.flower.parcels import Parcel
 from fedfomo.flower.provisioning import add_site, remove_site
 from fedfomo.flower.sealing import Purpose, Sealer
@@ -21,6 +23,7 @@ from fedfomo.flower.server_process import FlowerCommandError, ServerProcess
 from fedfomo.flower.settings import FederationFolder, SiteFolder
 from fedfomo.flower.status import sentences
 from loopback import Loopback, make_federation, models_of, serve
+from worlds import points_problem
 
 
 def _slot(folder: FederationFolder, name: str) -> int:
@@ -73,13 +76,45 @@ def test_no_model_of_who_has_left_is_sent_again(tmp_path: Path) -> None:
 def test_a_state_keeps_the_models_of_those_who_stay() -> None:
     start = State.start(4)
     models = {client: torch.full((2,), float(client)) for client in (0, 1, 3)}
-    state = State(2, models, torch.tensor([1, 3]), start.affinity, start.taken)
-    left = with_models_of(state, {0, 1, 2})
+    state = State(2, models, torch.tensor([1, 3]), start.affinity, start.taken, (models[3],))
+    left = without_those_who_left(state, {0, 1, 2})
     assert left.models.keys() == {0, 1}
     assert left.last_uploaders.tolist() == [1]
     assert left.available_to(0, "latest").tolist() == [1]
-    assert with_models_of(state, range(4)) is state
-    assert with_models_of("another method's", {0}) == "another method's"
+    assert left.averages == ()  # one of a single client is that client's model
+    assert without_those_who_left(state, range(4)) is state
+    assert without_those_who_left("another method's", {0}) == "another method's"
+
+
+@pytest.mark.parametrize("method", ["cfl", "fl-hc"])
+def test_nobody_is_clustered_by_or_waits_for_who_has_left(method: str) -> None:
+    start = points_problem().start(10)
+    updates = {client: torch.ones(start.layout.num_trainable) for client in (0, 1)}
+    state = replace(make_algorithm(method).start_server(start), updates=updates)
+    left = without_those_who_left(state, set(range(1, start.num_clients)))
+    assert left.awaited.tolist() == list(range(1, start.num_clients))
+    assert left.updates.keys() == {1}
+
+
+def test_no_model_of_who_left_while_the_server_waited_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_federation(tmp_path, rounds=2, minimum=2, options=("availability=latest", "epsilon=1.0"))
+
+    def lose(site: str, number: int, order: bytes, answer: Any) -> Any:
+        if number == 3:  # the last of the first round
+            grid.away |= {"turin", "lyon"}
+        return answer(order)
+
+    def wait(_: float) -> None:
+        if grid.away:
+            remove_site(folder, "lyon")
+            grid.away.clear()
+
+    grid = Loopback(folder, lose)
+    monkeypatch.setattr("fedfomo.flower.server_run.time.sleep", wait)
+    serve(grid, folder)
+    sent = [line for line in _lines(folder.deliveries) if line["event"] == "sent"]
+    assert [line["to"] for line in sent].count("turin") == 3
+    assert not any("lyon" in line["of"].values() for line in sent)
 
 
 def test_a_site_that_was_struck_from_the_registry_by_hand_stops_nobody(tmp_path: Path) -> None:
@@ -136,6 +171,9 @@ def test_the_superlink_is_told_who_has_left_and_again_if_it_did_not_hear(tmp_pat
     server.look()
     assert server.asked == [("register", name) for name in SITES]
     remove_site(folder, "lyon")
+    server.look()
+    assert len(server.asked) == 3  # its answer in the round that is under way still counts
+    server.play(1)
     server.is_deaf = True
     server.look()
     server.look()
@@ -154,12 +192,26 @@ def test_a_superlink_that_complains_and_turns_the_site_away_all_the_same_is_not_
     server = _Server(folder, told.append)
     server.look()
     remove_site(folder, "lyon")
+    server.look()
+    server.play(1)
     server.is_deaf, server.status = True, "unregistered"
     server.look()
     server.wait()
     server.look()
     assert server.asked[3:] == [("unregister", "node-of-lyon")]
     assert told == []
+
+
+def test_a_superlink_that_answers_nothing_ends_no_server(tmp_path: Path) -> None:
+    folder, told = make_federation(tmp_path), list[str]()
+    server = _Server(folder, told.append)
+    server.look()
+    remove_site(folder, "lyon")
+    server.look()
+    server.play(1)
+    server.is_deaf, server.status = True, None
+    server.look()
+    assert "lyon has left, and the SuperLink lets it in still" in told[0]
 
 
 class _Server(ServerProcess):
@@ -169,11 +221,14 @@ class _Server(ServerProcess):
         super().__init__(folder, tell)
         self.asked: list[tuple[str, str]] = []
         self.is_deaf = False
-        self.status = "online"
+        self.status: str | None = "online"  # None: it answers nothing
         self._log.close()
 
     def look(self) -> None:
         self._register()
+
+    def play(self, rounds: int) -> None:
+        self._folder.status.write_text(json.dumps({"rounds_done": rounds}))
 
     def wait(self) -> None:
         self._overdue = dict.fromkeys(self._overdue, 0.0)
@@ -181,6 +236,8 @@ class _Server(ServerProcess):
     def _flower(self, *arguments: str) -> dict[str, Any]:
         _, verb, *rest = arguments
         if verb == "list":
+            if self.status is None:
+                raise FlowerCommandError("no")
             return {"nodes": [{"node-id": "node-of-lyon", "status": self.status}]}
         (what,) = rest
         self.asked.append((verb, Path(what).stem))

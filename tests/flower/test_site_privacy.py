@@ -54,8 +54,45 @@ def _told(site: SiteFolder) -> list[str]:
 def test_without_settings_nothing_is_different(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     assert same(play(folder), simulated(folder))
-    assert _told(_site(folder)) == ["no guarantee: 2 rounds left without noise"]
+    assert _told(_site(folder)) == ["no guarantee: 3 answers left without noise"]  # two rounds, and the last update
     assert SitePrivacy(_site(folder)).bill() == {}
+
+
+def test_a_site_that_is_asked_for_the_first_time_at_the_very_end_goes_on_like_all_others(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=1, participation=0.34)
+    grid = Loopback(folder)
+    serve(grid, folder)
+    (drawn,) = _rounds(folder)[0]["cohort"]
+    late = [name for name in SITES if _slot(folder, name) != drawn]
+    assert [_told(_site(folder, name)) for name in late] == [["no guarantee: 1 answer left without noise"]] * 2
+    for name in SITES:
+        assert "models as they were trained" in what_leaves(_site(folder, name))
+    folder.result.unlink()  # the ServerApp was killed before it was written
+    serve(Loopback(folder), folder)
+    assert json.loads(folder.result.read_text())["without_last_update"] == []
+
+
+def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than_now(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=1)
+    grid, site, server = Loopback(folder), _site(folder), Sealer.read(folder.server / "sealing.key")
+    serve(grid, folder)
+    order = next(order for name, order in grid.orders if name == "leeds")
+
+    def again() -> Parcel:
+        sealed = grid.worker("leeds").carry_out(order)
+        return Parcel.read(server.open(_public_seal(folder), sealed, Purpose.ANSWER))
+
+    as_it_was = again()
+    assert as_it_was.header["after_training"] is not None
+    bill = site.bill.read_bytes()
+    site.bill.unlink()
+    assert again().header["fault"] == OWN_AFFAIR
+    site.bill.write_bytes(bill)
+    _protect(folder)
+    noisy = again()
+    assert noisy.header["after_training"] is None
+    assert not torch.equal(noisy.tensors["upload/model"], as_it_was.tensors["upload/model"])
+    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 3
 
 
 def test_every_round_is_on_the_bill(tmp_path: Path) -> None:
@@ -209,8 +246,22 @@ def test_a_site_that_says_off_goes_on_without_protection_and_its_bill_claims_non
     play(folder, give_up)
     slot = str(_slot(folder))
     assert [slot in line["after_update"] for line in _rounds(folder)] == [False, True, True]
-    assert _told(site) == ["no guarantee: 2 rounds left without noise"]
+    assert _told(site) == ["no guarantee: 3 answers left without noise"]
     assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 3
+
+
+def test_the_last_update_is_on_the_bill_too(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, rounds=3, method="fedavg-finetuned")
+    site = _protect(folder)
+
+    def give_up(name: str, number: int, order: bytes, answer: Any) -> Any:
+        if number == 10:  # the first after three rounds of three sites
+            _protect(folder, "off = true\n")
+        return answer(order)
+
+    play(folder, give_up)
+    assert "leeds" in json.loads(folder.result.read_text())["after_update"]
+    assert _told(site) == ["no guarantee: 1 answer left without noise"]
 
 
 def test_no_epsilon_is_claimed_that_leaves_unprotected_rounds_out(
@@ -227,10 +278,10 @@ def test_no_epsilon_is_claimed_that_leaves_unprotected_rounds_out(
     play(folder, begin)
     slot = str(_slot(folder))
     assert [slot in line["after_update"] for line in _rounds(folder)] == [True, False, False]
-    assert _told(site) == ["no guarantee: 1 round left without noise"]
-    assert "no guarantee: 1 round left without noise" in caplog.text
+    assert _told(site) == ["no guarantee: 1 answer left without noise"]
+    assert "no guarantee: 1 answer left without noise" in caplog.text
     assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 6
-    assert "no guarantee: 1 round left without noise" in what_leaves(site)
+    assert "no guarantee: 1 answer left without noise" in what_leaves(site)
     assert "ε" not in what_leaves(site)
 
 

@@ -58,8 +58,8 @@ def _is_count(value: Any) -> bool:
 
 
 def most_numbers(schema: Any, longest: int, num_clients: int) -> int:
-    """Return how many numbers a message may hold, with room to spare: no tensor is longer than the longest."""
-    return 2 * wire.tensors_in(schema, num_clients) * max(longest, num_clients)
+    """Return how many numbers a message may hold: twice what the method could say in it."""
+    return 2 * wire.most_numbers_in(schema, longest, num_clients)
 
 
 def require_parts(flat: Mapping[str, Tensor], *parts: str) -> None:

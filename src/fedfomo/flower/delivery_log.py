@@ -1,8 +1,8 @@
 """Who was sent which model in which round, and whose it was: a log to which lines can only be added.
 
 Every line holds the hash of the line before it, so none can be changed, moved or taken out unnoticed; that none was
-cut off at the end shows in the count and hash that a second file, the witness, keeps. A line is on disk before the
-witness knows of it: whatever dies between, the log may be one line ahead, and never behind.
+cut off at the end shows in the count and hash that a second file, the witness, keeps. It is told of a line
+before that is on disk, and again after: whatever dies between, the log may be ahead by that very line, never behind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Head:
 
     lines: int
     hash: str
+    coming: str | None = None  # the hash of a line that is just being added, as far as the witness knows
 
 
 class DeliveryLog:
@@ -39,7 +40,7 @@ class DeliveryLog:
         aside = f"move {path.name} and {witness_of(path).name} aside, if you want to go on with a new log"
         require(fault is None, f"{path} was tampered with: {fault}; find out why, then {aside}")
         _drop_torn_line(path)
-        if path.exists():  # a line that the witness has not heard of must not become two
+        if path.exists():  # a line that was coming has come, or never will
             self._testify()
 
     def add(self, record: dict[str, Any]) -> None:
@@ -47,6 +48,7 @@ class DeliveryLog:
         moment = datetime.now(UTC).isoformat(timespec="seconds")
         content = {"line": self.head.lines, "time": moment, **record, "previous": self.head.hash}
         line = json.dumps(content).encode()
+        self._testify(coming=_hash(line))
         with self._path.open("ab") as file:
             file.write(line + b"\n")
             file.flush()
@@ -60,8 +62,8 @@ class DeliveryLog:
             with self._path.open() as file:
                 yield from map(json.loads, file)
 
-    def _testify(self) -> None:
-        write_atomically(witness_of(self._path), json.dumps(vars(self.head)).encode())
+    def _testify(self, coming: str | None = None) -> None:
+        write_atomically(witness_of(self._path), json.dumps(asdict(replace(self.head, coming=coming))).encode())
 
 
 class Owners:
@@ -105,7 +107,7 @@ def fault_in(path: Path) -> str | None:
 def examine(path: Path) -> tuple[Head, str | None]:
     """Return the end of a log, and what shows that it was tampered with; a server may be adding to it meanwhile."""
     before = _witnessed(path)
-    if before is not None and not path.exists():
+    if before is not None and before.lines and not path.exists():
         return Head(0, FIRST), f"it is gone, and {before.lines} lines were written"
     hashes, fault = _walk(path)
     after = _witnessed(path)
@@ -117,7 +119,8 @@ def examine(path: Path) -> tuple[Head, str | None]:
         return head, f"it has {head.lines} lines, of {known.lines} that were written"
     if hashes[known.lines] != known.hash:
         return head, f"line {known.lines} is not the one that was written"
-    if head.lines > latest.lines + 1:
+    was_coming = head.lines == latest.lines + 1 and head.hash == latest.coming
+    if head.lines > latest.lines and not was_coming:
         return head, f"it has {head.lines} lines, and {latest.lines} were written"
     return head, None
 
@@ -128,7 +131,7 @@ def _witnessed(path: Path) -> Head | None:
         return None
     with reading(witness, f"nobody can vouch for {path.name}; move both aside, if you want to go on with a new log"):
         known = json.loads(witness.read_bytes())
-        return Head(max(0, int(known["lines"])), str(known["hash"]))
+        return Head(max(0, int(known["lines"])), str(known["hash"]), known.get("coming"))
 
 
 def _walk(path: Path) -> tuple[list[str], str | None]:

@@ -1,4 +1,4 @@
-"""What becomes of the models of a site that has left."""
+"""What becomes of what a site has given, once it has left."""
 
 from __future__ import annotations
 
@@ -6,17 +6,33 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from fedfomo.algorithms.fedfomo import State
+from fedfomo.algorithms import cfl, fedfomo, fl_hc
 from fedfomo.client import ClientId
 
 
-def with_models_of(state: Any, members: Collection[ClientId]) -> Any:
-    """Return a state in which the models of all but members are gone.
+def without_those_who_left(state: Any, members: Collection[ClientId]) -> Any:
+    """Return a state that neither holds nor awaits anything of others than members, as far as that is possible.
 
-    That is possible where they are kept one by one and not needed to be there, as FedFomo does; other states stay.
+    It is where what they gave is kept one by one and need not be there. Other states stay as they are.
     """
-    if not isinstance(state, State) or state.models.keys() <= set(members):
-        return state
-    models = {client: model for client, model in state.models.items() if client in members}
-    uploaders = [client for client in state.last_uploaders.tolist() if client in members]
-    return replace(state, models=models, last_uploaders=state.last_uploaders.new_tensor(uploaders))
+    match state:
+        case fedfomo.State() if not state.models.keys() <= set(members):
+            # An average may be of a single model; the next round makes new ones.
+            return replace(
+                state,
+                models=_only(members, state.models),
+                last_uploaders=_among(members, state.last_uploaders),
+                averages=(),
+            )
+        case cfl.State() | fl_hc.State():
+            return replace(state, updates=_only(members, state.updates), awaited=_among(members, state.awaited))
+        case _:
+            return state
+
+
+def _only(members: Collection[ClientId], by_client: Any) -> Any:
+    return {client: kept for client, kept in by_client.items() if client in members}
+
+
+def _among(members: Collection[ClientId], ids: Any) -> Any:
+    return ids.new_tensor([client for client in ids.tolist() if client in members])

@@ -1,6 +1,6 @@
-"""A site's bill on disk: what was looked at with noise, and which rounds left without any.
+"""A site's bill on disk: what was looked at with noise, and which answers left without any.
 
-Every round leaves a line on it, protected or not. So a site that has taken part and has no bill has lost it, and
+Every answer leaves a line on it, protected or not. So a site that has taken part and has no bill has lost it, and
 nothing leaves until somebody says what is to be done: a lost file is no decision. No torch here: commands read this.
 """
 
@@ -21,7 +21,7 @@ class SiteBill:
     """What a site has paid, and where it did not."""
 
     looks: Bill
-    unprotected: frozenset[int] = frozenset()  # rounds that left without noise
+    unprotected: frozenset[int] = frozenset()  # rounds whose answers left without noise; the last update is one
 
     @property
     def was_protected(self) -> bool:
@@ -30,9 +30,9 @@ class SiteBill:
 
     @property
     def fault(self) -> str | None:
-        """Say why no ε holds, if some rounds are on no bill."""
+        """Say why no ε holds, if some answers are on no bill."""
         number = len(self.unprotected)
-        return f"no guarantee: {number} round{'s' if number > 1 else ''} left without noise" if number else None
+        return f"no guarantee: {number} answer{'s' if number > 1 else ''} left without noise" if number else None
 
 
 def settled(site: SiteFolder) -> tuple[SiteProtection, SiteBill]:

@@ -64,7 +64,8 @@ class ServerProcess:
         self._link: Group | None = None
         self._run = ""
         self._registered: dict[str, str] = {}  # what Flower calls each site
-        self._overdue: dict[str, float] = {}  # when to try again to strike a site off
+        self._leaving: dict[str, int] = {}  # rounds that were complete when a site was found to have left
+        self._overdue: dict[str, float] = {}  # when to try again to strike it off
         self._deaths = 0  # of the ServerApp, since a round was completed
         self._rounds_done = 0  # when it died last
 
@@ -107,11 +108,16 @@ class ServerProcess:
 
     def _give_up_if_hopeless(self) -> None:
         """Give up when the ServerApp dies again and again without completing a round."""
-        status = read_json(self._folder.status, "delete it") if self._folder.status.exists() else {"rounds_done": 0}
-        self._deaths = self._deaths + 1 if status["rounds_done"] == self._rounds_done else 1
-        self._rounds_done = status["rounds_done"]
+        rounds_done = self._played()
+        self._deaths = self._deaths + 1 if rounds_done == self._rounds_done else 1
+        self._rounds_done = rounds_done
         log = self._folder.failure.with_suffix(".log")
         require(self._deaths < HOPELESS, f"the ServerApp died {HOPELESS} times in one round; {log} may say why")
+
+    def _played(self) -> int:
+        """Return how many rounds are complete, by the ServerApp's last word."""
+        path = self._folder.status
+        return read_json(path, "delete it")["rounds_done"] if path.exists() else 0
 
     def _start_link(self) -> None:
         host, port = self._config.listens_on
@@ -136,7 +142,7 @@ class ServerProcess:
         ]
         self._link = Group(command, self._environment, self._log)
         self._run = ""
-        self._registered, self._overdue = {}, {}
+        self._registered, self._overdue, self._leaving = {}, {}, {}
         link = self._link
         started = wait_until(lambda: answers(host, port) or link.exit_code is not None, START)
         is_up = started and link.exit_code is None
@@ -154,8 +160,13 @@ class ServerProcess:
                 self._registered[site.name] = str(answer["node-id"])
 
     def _strike_off(self, name: str) -> None:
-        """Let the SuperLink turn a site away; it is asked for nothing any more, whether this succeeds or not."""
+        """Let the SuperLink turn a site away, once the round is over in which it left: its answer to that counts.
+
+        It is asked for nothing any more, whether this succeeds or not.
+        """
         if name not in self._registered or time.monotonic() < self._overdue.get(name, 0.0):
+            return
+        if self._played() <= self._leaving.setdefault(name, self._played()):
             return
         try:
             self._flower("supernode", "unregister", self._registered[name])
@@ -169,7 +180,10 @@ class ServerProcess:
 
     def _lets_in(self, node: str) -> bool:
         """Tell whether the SuperLink lets a node in: of one that was never on line it says no, and then complains."""
-        nodes = self._flower("supernode", "list")["nodes"]
+        try:
+            nodes = self._flower("supernode", "list")["nodes"]
+        except FlowerCommandError:  # whatever kept it from turning the node away
+            return True
         return any(found["node-id"] == node and found["status"] != "unregistered" for found in nodes)
 
     def _start_run(self) -> None:

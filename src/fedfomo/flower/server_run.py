@@ -31,7 +31,7 @@ from fedfomo.federation import (
 )
 from fedfomo.flower.exchange import FlowerExchange, TooFewError
 from fedfomo.flower.foreign_words import printable
-from fedfomo.flower.leaving import with_models_of
+from fedfomo.flower.leaving import without_those_who_left
 from fedfomo.flower.methods import make_method
 from fedfomo.flower.own_code import layout_digest, load_model
 from fedfomo.flower.post import Post
@@ -140,6 +140,7 @@ class _ServerRun:
         config, least, pause = self._config, self._config.minimum, POLL
         while True:
             self._exchange.nodes = self._at_least(config.minimum)
+            state = self._of_members(state)  # it may have been a long wait
             online = sorted(self._exchange.nodes)
             drawn = draw_cohort(len(online), config.participation, config.seed, round, least)
             cohort = [online[place] for place in drawn]
@@ -155,8 +156,8 @@ class _ServerRun:
             least, pause = least + 1, min(2 * pause, LONGEST_PAUSE)
 
     def _finish(self, last: Checkpoint) -> None:
-        state, round = self._state(last), last.rounds_done  # noqa: A001
         self._exchange.nodes = self._post.online()
+        state, round = self._of_members(self._state(last)), last.rounds_done  # noqa: A001
         downloads = dispatch_all(self._federation, state, round, sorted(self._exchange.nodes))
         self._exchange.personalise(round, downloads)
         traffic = Traffic(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
@@ -185,8 +186,10 @@ class _ServerRun:
         return nodes
 
     def _state(self, checkpoint: Checkpoint) -> Any:
-        state = wire.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
-        return with_models_of(state, {site.slot for site in self._folder.members()})
+        return wire.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
+
+    def _of_members(self, state: Any) -> Any:
+        return without_those_who_left(state, {site.slot for site in self._folder.members()})
 
     def _next_attempt(self) -> int:
         """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""

@@ -65,8 +65,7 @@ class Desk:
                 require(fault is None, str(fault))
                 # An order may have waited for the one before it: for a closed round nothing is trained, nor paid.
                 require(time.time() < until, f"round {order.header['round']} is over")
-                name = _name(order)
-                answer = self._memory.answer_to(order.header["round"], name) or self._play(order, name)
+                answer = self._answer(order)
             return _leaving(Parcel({**answer.header, **header}, answer.tensors), order.header["bits"])
         except (WireError, InputError) as error:
             log.warning("the order cannot be carried out: %s", error)
@@ -77,10 +76,15 @@ class Desk:
             fault = f"{type(error).__name__} at the site; its log has the rest"
             return _leaving(Parcel({**header, "fault": fault}, {}))
 
-    def _play(self, order: Parcel, name: str) -> Parcel:
-        task = self._understand(order)
+    def _answer(self, order: Parcel) -> Parcel:
+        """Give the answer that the same order had before, under the same protection, or work it out."""
         with _own_affair("its privacy settings, or its bill,"):
             privacy = SitePrivacy(self._site)  # read for every order: the site may change its mind
+        name = f"{_name(order)} {'protected' if privacy.is_on else 'open'}"
+        return self._memory.answer_to(order.header["round"], name) or self._play(order, name, privacy)
+
+    def _play(self, order: Parcel, name: str, privacy: SitePrivacy) -> Parcel:
+        task = self._understand(order)
         done = self._work(task, privacy)
         if done.model is not None:
             self._keep_model(task, done.model, done.after_update)
@@ -96,8 +100,7 @@ class Desk:
     def _work(self, task: _Task, privacy: SitePrivacy) -> _Done:
         """Do what was asked; what that takes of the site's privacy is paid when this returns."""
         if not privacy.is_on:
-            if task.trains:
-                privacy.note_unprotected(task.header["round"])
+            privacy.note_unprotected(task.header["round"])
             return task.play(task.client())
         with _own_affair("its privacy settings, or its bill,"):
             guard = privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
