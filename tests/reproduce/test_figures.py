@@ -1,5 +1,6 @@
 """Figures are whole vector files, drawn from what is computed."""
 
+import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,6 +37,18 @@ def test_a_figure_with_gaps_says_so(tmp_path: Path) -> None:
     keep(tmp_path, cells[1], [0.5])
     (path,) = draw("exploration", Results(tmp_path), tmp_path)
     assert "8 of 10 cells are not computed" in path.read_text()
+
+
+def test_matrices_begin_when_somebody_has_met_somebody(tmp_path: Path) -> None:
+    cell = FIGURES["weights"].cells("lite")[0]
+    keep(tmp_path, cell, [0.5] * 4)
+    path = tmp_path / cell.file
+    content = json.loads(path.read_text())
+    nobody, some = [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.0, 1.0]]
+    content |= {"groups": [0, 1], "affinity": {"after_rounds": [1, 2, 3], "matrices": [nobody, some, some]}}
+    path.write_text(json.dumps(content))
+    (drawn,) = draw("weights", Results(tmp_path), tmp_path)
+    assert [f"after round {number}" in drawn.read_text() for number in (1, 2, 3)] == [False, True, True]
 
 
 def test_rows_of_a_matrix_are_light_for_what_is_valued_and_dark_for_what_harms() -> None:

@@ -165,14 +165,20 @@ DRAWINGS: dict[str, Drawing] = {
 
 
 def matrices(result: Result, name: str, most: int = 5) -> list[Picture]:
-    """Draw the affinity after the first round, the last, and some between."""
+    """Draw the affinity after the first round in which anybody met anybody, the last, and some between."""
     kept = result.content["affinity"]
+    met = [number for number, rows in enumerate(kept["matrices"]) if _has_met(rows)]
     last = len(kept["after_rounds"]) - 1
-    steps = min(most, last + 1)
-    chosen = sorted({round(n * last / max(1, steps - 1)) for n in range(steps)})
+    first = min(met, default=last)
+    steps = min(most, last - first + 1)
+    chosen = sorted({first + round(n * (last - first) / max(1, steps - 1)) for n in range(steps)})
     groups = result.content["groups"]
     words = [f"{name}, after round {kept['after_rounds'][n]}" for n in chosen]
     return [matrix(kept["matrices"][n], title, groups, 170) for n, title in zip(chosen, words, strict=True)]
+
+
+def _has_met(rows: Sequence[Sequence[float]]) -> bool:
+    return any(value for receiver, row in enumerate(rows) for giver, value in enumerate(row) if giver != receiver)
 
 
 def client_curves(result: Result) -> list[Picture]:
