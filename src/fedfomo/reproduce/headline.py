@@ -45,7 +45,10 @@ class Compared:
 
 
 def headline(results: Results) -> str:
-    """Return one line for every case of the paper's tables, at the largest scale at which it is computed."""
+    """Return a line for every case of the paper's tables, at the largest scale at which it is computed.
+
+    Where some of the paper's rivals are missing there, the next scale has a line as well.
+    """
     lines: list[str] = []
     for name, words in WHERE.items():
         for column in TABLES[name].columns:
@@ -55,7 +58,8 @@ def headline(results: Results) -> str:
                 if seeds:
                     how = f"{AMOUNTS[scale]}, {len(seeds)}"
                     lines.append(_line(words.format(column.heading), how, name, column.case, runs, seeds))
-                    break
+                    if set(RIVALS) <= _computed(runs, seeds):
+                        break
     if not lines:
         return "Nothing has been computed yet."
     head = (
@@ -71,12 +75,17 @@ def _line(where: str, how: str, table: str, case: Case, runs: Runs, seeds: Set[i
     beside = [f"{ours[variant]:.1f} ({papers[variant]:.1f})" for variant in NEEDED]
     best = min(_compared(runs, seeds, Result.mean), key=lambda one: one.lead.mean)
     its_best = max(RIVALS, key=papers.__getitem__)
-    computed = [variant for variant in OTHERS if runs[variant].keys() & seeds]
+    computed = _computed(runs, seeds)
     rival = f"{best.described(len(seeds))}, of {len(computed)} ({its_best.label} {papers[its_best]:.1f})"
     # A lead over fewer than the paper's rivals is not yet one over its best.
-    is_decided = best.lead.is_clear and set(RIVALS) <= set(computed)
+    is_decided = best.lead.is_clear and set(RIVALS) <= computed
     lead = f"{_marked(best.lead, is_decided)} ({signed(papers[FOMO_5] - papers[its_best])})"
     return f"| {' | '.join((where, how, *beside, rival, lead, _among_mixed(runs, seeds)))} |"
+
+
+def _computed(runs: Runs, seeds: Set[int]) -> set[Variant]:
+    """Return which of the others are there to compare with."""
+    return {variant for variant in OTHERS if runs[variant].keys() & seeds}
 
 
 def _among_mixed(runs: Runs, seeds: Set[int]) -> str:
@@ -87,8 +96,10 @@ def _among_mixed(runs: Runs, seeds: Set[int]) -> str:
     closest = min(found, key=lambda one: one.lead.mean)
     number = fmean(len(runs[FOMO_5][seed].mixed) for seed in seeds)
     clients = f"{number:.3g} client{'' if number == 1 else 's'}"
-    # Behind one rival is behind; ahead of all is known only once the paper's are all computed.
-    is_decided = closest.lead.is_clear and (closest.lead.mean < 0 or set(RIVALS) <= {one.rival for one in found})
+    # Behind one rival is behind; ahead of all is known only once the paper's are all computed. One seed of a few
+    # clients decides nothing.
+    is_final = closest.lead.mean < 0 or set(RIVALS) <= {one.rival for one in found}
+    is_decided = closest.lead.is_clear and is_final and len(closest.lead.values) > 1
     return f"{_marked(closest.lead, is_decided)}: {closest.described(len(seeds))}, {clients}"
 
 
