@@ -26,8 +26,8 @@ HEAD = """\
 class Discovery:
     """What clients made of those that train on their target's distribution."""
 
-    taken: float  # % of what a client took from others that came from them, the mean over clients
-    chance: float  # % of a client's others that they are
+    taken: float  # % of all that clients took from others that came from them
+    chance: float  # % that would have, had a client taken as much from each other as from any
     towards: float  # mean affinity to them at the end
     elsewhere: float  # mean affinity to everybody else
 
@@ -60,7 +60,7 @@ def discovered(run: Result) -> Discovery | None:
     """Return what a run discovered; nothing, if nobody took anything from anybody else."""
     groups, targets = run.content["groups"], run.content["targets"]
     affinity = run.content["affinity"]["matrices"][-1]
-    shares: list[tuple[float, float]] = []
+    in_all = from_them = by_chance = 0.0
     towards: list[float] = []
     elsewhere: list[float] = []
     for client, taken in enumerate(run.content["taken"]):
@@ -68,9 +68,10 @@ def discovered(run: Result) -> Discovery | None:
         helpers = {other for other in others if groups[other] == groups[targets[client]]}
         towards += (affinity[client][other] for other in helpers)
         elsewhere += (affinity[client][other] for other in others - helpers)
-        if total := sum(taken[other] for other in others):
-            shares.append((sum(taken[other] for other in helpers) / total, len(helpers) / len(others)))
-    if not shares:
+        total = sum(taken[other] for other in others)
+        in_all += total
+        from_them += sum(taken[other] for other in helpers)
+        by_chance += total * len(helpers) / len(others)
+    if not in_all:
         return None
-    share, chance = (100 * fmean(values) for values in zip(*shares, strict=True))
-    return Discovery(share, chance, fmean(towards), fmean(elsewhere))
+    return Discovery(100 * from_them / in_all, 100 * by_chance / in_all, fmean(towards), fmean(elsewhere))

@@ -57,7 +57,8 @@ def headline(results: Results) -> str:
                 seeds = set[int].intersection(*(set(runs[variant]) for variant in NEEDED))
                 if seeds:
                     how = f"{AMOUNTS[scale]}, {len(seeds)}"
-                    lines.append(_line(words.format(column.heading), how, name, column.case, runs, seeds))
+                    papers = _papers(name, column.case) if scale == "paper" else None
+                    lines.append(_line(words.format(column.heading), how, papers, runs, seeds))
                     if set(RIVALS) <= _computed(runs, seeds):
                         break
     if not lines:
@@ -69,18 +70,21 @@ def headline(results: Results) -> str:
     return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |", *lines])
 
 
-def _line(where: str, how: str, table: str, case: Case, runs: Runs, seeds: Set[int]) -> str:
-    papers = _papers(table, case)
-    ours = {variant: fmean(runs[variant][seed].mean() for seed in seeds) for variant in NEEDED}
-    beside = [f"{ours[variant]:.1f} ({papers[variant]:.1f})" for variant in NEEDED]
+def _line(where: str, how: str, papers: Mapping[Variant, float] | None, runs: Runs, seeds: Set[int]) -> str:
+    """Return a line, with the paper's numbers in brackets where the experiment is the paper's."""
+    entries = [f"{fmean(runs[variant][seed].mean() for seed in seeds):.1f}" for variant in NEEDED]
     best = min(_compared(runs, seeds, Result.mean), key=lambda one: one.lead.mean)
-    its_best = max(RIVALS, key=papers.__getitem__)
     computed = _computed(runs, seeds)
-    rival = f"{best.described(len(seeds))}, of {len(computed)} ({its_best.label} {papers[its_best]:.1f})"
+    rival = f"{best.described(len(seeds))}, of {len(computed)}"
     # A lead over fewer than the paper's rivals is not yet one over its best.
     is_decided = best.lead.is_clear and set(RIVALS) <= computed
-    lead = f"{_marked(best.lead, is_decided)} ({signed(papers[FOMO_5] - papers[its_best])})"
-    return f"| {' | '.join((where, how, *beside, rival, lead, _among_mixed(runs, seeds)))} |"
+    entries += [rival, _marked(best.lead, is_decided)]
+    if papers is not None:
+        its_best = max(RIVALS, key=papers.__getitem__)
+        theirs = [f"{papers[variant]:.1f}" for variant in NEEDED]
+        theirs += [f"{its_best.label} {papers[its_best]:.1f}", signed(papers[FOMO_5] - papers[its_best])]
+        entries = [f"{entry} ({their})" for entry, their in zip(entries, theirs, strict=True)]
+    return f"| {' | '.join((where, how, *entries, _among_mixed(runs, seeds)))} |"
 
 
 def _computed(runs: Runs, seeds: Set[int]) -> set[Variant]:

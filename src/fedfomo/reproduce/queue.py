@@ -64,6 +64,7 @@ def stages() -> list[Stage]:
     crowded = [cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == CROWD]
     fourth, curves = (tuple(cell for cell in cells if cell.variant.method in REPEATED) for cells in (figures, crowded))
     fifth = (
+        *(cell for case in CROWDS.values() for cell in _cells(case, (FINE_TUNED,), "paper")),
         *(cell for cell in curves if cell.case.distributions == LATENT_5.distributions),
         *_cells(LATENT_5, (LOCAL_BEST, AS_CODED), "paper"),
         *curves,
