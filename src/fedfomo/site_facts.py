@@ -34,36 +34,32 @@ class Log:
         self.seconds[line["round"]] = asdict(seconds)
 
 
-def site_facts(
-    names: Sequence[str],
-    problem: Problem,
-    method: str,
-    algorithm: AnyAlgorithm,
-    results: Mapping[str, RunResult],
-    log: Log,
-    call: Mapping[str, Any],
-    metric: str,
-    notes: Sequence[str],
-) -> tuple[Facts, tuple[str, ...]]:
+@dataclass(frozen=True)
+class Played:
+    """What `federate` was asked for, and what came of it."""
+
+    names: Sequence[str]
+    problem: Problem
+    method: str
+    algorithm: AnyAlgorithm
+    results: Mapping[str, RunResult]  # by method
+    log: Log
+    call: Mapping[str, Any]
+    metric: str
+
+
+def site_facts(played: Played, notes: Sequence[str]) -> tuple[Facts, tuple[str, ...]]:
     """Compute what a report shows, and return the notes with what there is to say of that."""
     try:
-        source = site_source(names, problem, method, algorithm, results, log, call, metric, notes)
-        return compile_facts(source), tuple(notes)
+        return compile_facts(_source(played, notes)), tuple(notes)
     except Exception as error:  # whatever a user's own code raises: hours of training must not be lost to a page
         failed = f"note: the report holds scores alone, since making it failed ({type(error).__name__}: {error})"
         told = (*notes, failed)
-        return _scores_alone(names, problem, method, results, call["rounds"], metric, told), told
+        return _scores_alone(played, told), told
 
 
-def _scores_alone(
-    names: Sequence[str],
-    problem: Problem,
-    method: str,
-    results: Mapping[str, RunResult],
-    rounds: int,
-    metric: str,
-    notes: Sequence[str],
-) -> Facts:
+def _scores_alone(played: Played, notes: Sequence[str]) -> Facts:
+    names, problem, method, results = played.names, played.problem, played.method, played.results
     own, alone = results[method].after_update, results["local"].after_update
     facts = compile_facts(
         Source(
@@ -72,7 +68,7 @@ def _scores_alone(
             options={},
             judged_first=(),
             seed=problem.seed,
-            rounds_planned=rounds,
+            rounds_planned=played.call["rounds"],
             clients=_clients(names, problem, None),
             lines=[],
             seconds={},
@@ -81,7 +77,7 @@ def _scores_alone(
             taken=None,
             own_targets=True,
             reproduce=Reproduce("", "", {}, {}),
-            metric=metric,
+            metric=played.metric,
             notes=list(notes),
             privacy=_privacy(problem, results[method]),
         )
@@ -93,18 +89,10 @@ def _scores_alone(
     return replace(facts, is_finished=True, is_share=False, sentences=sentences, advice=why, why_not_crossed=why)
 
 
-def site_source(
-    names: Sequence[str],
-    problem: Problem,
-    method: str,
-    algorithm: AnyAlgorithm,
-    results: Mapping[str, RunResult],
-    log: Log,
-    call: Mapping[str, Any],
-    metric: str,
-    notes: Sequence[str],
-) -> Source:
+def _source(played: Played, notes: Sequence[str]) -> Source:
     """Collect what is known of the sites, of the method's run, and of how those beside it ended."""
+    names, problem, method, algorithm = played.names, played.problem, played.method, played.algorithm
+    results, call, log = played.results, played.call, played.log
     result = results[method]
     missing = "" if "fedavg" in results else "FedAvg was not run beside it: federate(..., beside=('fedavg',)) adds it."
     options: Any = algorithm
@@ -127,7 +115,7 @@ def site_source(
         taken=None if result.taken is None else result.taken.dense().tolist(),
         own_targets=True,
         reproduce=_reproduce(names, problem, call),
-        metric=metric,
+        metric=played.metric,
         notes=list(notes),
         advice=missing,
         privacy=_privacy(problem, result),

@@ -33,7 +33,7 @@ from fedfomo.simulation.client_side import Problem
 from fedfomo.simulation.plan import Plan
 from fedfomo.simulation.run import RunResult, simulate
 from fedfomo.simulation.watching import Watcher
-from fedfomo.site_facts import Log, site_facts
+from fedfomo.site_facts import Log, Played, site_facts
 from fedfomo.training import LocalTrainer, Sgd
 from fedfomo.writing import write_atomically
 
@@ -158,7 +158,8 @@ def federate(
     call |= {"loss": loss, "metric": metric, "validation_fraction": validation_fraction}
     if problem.privacy.is_on:
         call["privacy"] = problem.privacy
-    facts, notes = site_facts(names, problem, method, algorithm, results, log, call, objective.name, notes)
+    played = Played(names, problem, method, algorithm, results, log, call, objective.name)
+    facts, notes = site_facts(played, notes)
     personal = problem.model_of(algorithm)
     return Federated(
         method=method,

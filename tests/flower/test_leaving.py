@@ -188,12 +188,7 @@ def test_the_superlink_is_told_who_has_left_and_again_if_it_did_not_hear(tmp_pat
 
 
 def test_a_superlink_that_complains_and_turns_the_site_away_all_the_same_is_not_asked_again(tmp_path: Path) -> None:
-    folder, told = make_federation(tmp_path), list[str]()
-    server = _Server(folder, told.append)
-    server.look()
-    remove_site(folder, "lyon")
-    server.look()
-    server.play(1)
+    server, told = _left_by_lyon(tmp_path)
     server.is_deaf, server.status = True, "unregistered"
     server.look()
     server.wait()
@@ -203,15 +198,21 @@ def test_a_superlink_that_complains_and_turns_the_site_away_all_the_same_is_not_
 
 
 def test_a_superlink_that_answers_nothing_ends_no_server(tmp_path: Path) -> None:
-    folder, told = make_federation(tmp_path), list[str]()
+    server, told = _left_by_lyon(tmp_path)
+    server.is_deaf, server.status = True, None
+    server.look()
+    assert "lyon has left, and the SuperLink lets it in still" in told[0]
+
+
+def _left_by_lyon(place: Path) -> tuple[_Server, list[str]]:
+    """Return a server that Lyon left in a round that is over, and where it tells what happens."""
+    folder, told = make_federation(place), list[str]()
     server = _Server(folder, told.append)
     server.look()
     remove_site(folder, "lyon")
     server.look()
     server.play(1)
-    server.is_deaf, server.status = True, None
-    server.look()
-    assert "lyon has left, and the SuperLink lets it in still" in told[0]
+    return server, told
 
 
 class _Server(ServerProcess):

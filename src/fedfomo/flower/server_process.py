@@ -166,7 +166,8 @@ class ServerProcess:
         """
         if name not in self._registered or time.monotonic() < self._overdue.get(name, 0.0):
             return
-        if self._played() <= self._leaving.setdefault(name, self._played()):
+        played = self._played()
+        if played <= self._leaving.setdefault(name, played):
             return
         try:
             self._flower("supernode", "unregister", self._registered[name])
