@@ -39,6 +39,17 @@ def test_a_figure_with_gaps_says_so(tmp_path: Path) -> None:
     assert "8 of 10 cells are not computed" in path.read_text()
 
 
+def test_bars_leave_out_what_would_be_an_empty_place_everywhere(tmp_path: Path) -> None:
+    cells = [cell for cell in FIGURES["clients"].cells("paper") if cell.case.distributions in (2, 5)]
+    for cell in cells:
+        if cell.variant.name in ("local", "fedfomo-5"):
+            keep(tmp_path, cell, [0.5])
+    (path,) = draw("clients", Results(tmp_path), tmp_path)
+    drawn = path.read_text()
+    assert [f">D = {number}<" in drawn for number in (2, 3, 4, 5, 10)] == [True, False, False, True, False]
+    assert [f">{name}<" in drawn for name in ("Local Training", "FedFomo (n = 5)", "MOCHA")] == [True, True, False]
+
+
 def test_matrices_begin_when_somebody_has_met_somebody(tmp_path: Path) -> None:
     cell = FIGURES["weights"].cells("lite")[0]
     keep(tmp_path, cell, [0.5] * 4)

@@ -229,5 +229,8 @@ def _paper(scale: str, variant: Variant, case: Case) -> float | None:
 
 
 def _if_any(groups: dict[str, list[Bar]], title: str) -> list[Picture]:
-    drawn = any(bar.value is not None for group in groups.values() for bar in group)
-    return [bars(groups, title, "accuracy in %")] if drawn else []
+    """Draw groups of bars: those in which anything is computed, with methods of which there is anything to see."""
+    begun = {name: group for name, group in groups.items() if any(bar.value is not None for bar in group)}
+    seen = {bar.name for group in begun.values() for bar in group if (bar.value, bar.paper) != (None, None)}
+    shown = {name: [bar for bar in group if bar.name in seen] for name, group in begun.items()}
+    return [bars(shown, title, "accuracy in %")] if shown else []

@@ -61,7 +61,8 @@ def titled(picture: Picture, title: str, note: str = "") -> Picture:
     if note:
         words.append(label(margin, margin + 30, note, size=11, colour="#555555"))
     body = "\n".join([*words, moved(picture.body, margin, margin + head)])
-    width = max(picture.width, 7.6 * len(title), 5.6 * len(note)) + 2 * margin
+    # Nobody knows the font that a reader has: room for the widest of the usual ones.
+    width = max(picture.width, 10 * len(title), 6.4 * len(note)) + 2 * margin
     return Picture(width, picture.height + head + 2 * margin, body)
 
 
