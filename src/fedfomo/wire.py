@@ -9,29 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from fedfomo.schemas import SCALARS, Kind, Schema, field_names, joined, most_numbers, tensors_of, understand
+
 T = TypeVar("T")
 Flat = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a tensor field may hold."""
-
-    name: str
-    dtype: torch.dtype
-    num_dimensions: int
-    is_model: bool = False
-    names_clients: bool = False
-    is_column: bool = False  # of a table: as long as its neighbours
 
 
 Parameters = Annotated[Tensor, Kind("parameters", torch.float32, 1, is_model=True)]
@@ -47,7 +34,6 @@ Ids = Annotated[Tensor, Kind("ids", torch.int64, 1, names_clients=True, is_colum
 Offsets = Annotated[Tensor, Kind("offsets", torch.int64, 1)]
 """Places in a list."""
 
-_SCALARS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
 _CARRIED = {
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -69,7 +55,7 @@ def pack(message: Any) -> Flat:
 def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
     """Rebuild a message of the wanted type; refuse anything missing, left over or of another kind."""
     remaining = dict(flat)
-    message = _build("", _understand(schema), remaining)
+    message = _build("", understand(schema), remaining)
     if remaining:
         raise WireError(f"unexpected field '{min(remaining)}'")
     return cast(T, message)
@@ -84,7 +70,7 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
     if message is None and schema is not type(None):
         return "nothing arrived"
     lengths: dict[str, int] = {}
-    for name, kind, tensor in _kinds("", _understand(schema), message):
+    for name, kind, tensor in tensors_of("", understand(schema), message):
         if (misfit := _misfit(name, kind, tensor)) is not None:
             return misfit
         if tensor.dtype == torch.int64 and tensor.dim() == 0 and int(tensor) < 0:
@@ -123,14 +109,14 @@ def most_numbers_in(schema: Any, longest: int, entries: int) -> int:
 
     No list, tuple or mapping has more than so many entries, and no other tensor is longer than the longest.
     """
-    return _most_numbers(_understand(schema), longest, entries)
+    return most_numbers(understand(schema), longest, entries)
 
 
 def numbers_in(schema: Any, message: Any) -> dict[str, Any]:
     """Return a message's numbers, lists and tables; no models, and no tensors without a kind, which may be data."""
     return {
         name: tensor.tolist()
-        for name, kind, tensor in _kinds("", _understand(schema), message)
+        for name, kind, tensor in tensors_of("", understand(schema), message)
         if (tensor.dim() == 0 if kind is None else kind.dtype != torch.float32)
     }
 
@@ -140,59 +126,23 @@ def _flatten(name: str, value: Any, into: Flat) -> None:
         into[name] = value.detach() if value.requires_grad else value
     elif value is None:
         return
-    elif type(value) in _SCALARS:
-        into[name] = torch.tensor(value, dtype=_SCALARS[type(value)])
+    elif type(value) in SCALARS:
+        into[name] = torch.tensor(value, dtype=SCALARS[type(value)])
     elif isinstance(value, tuple):
         for index, item in enumerate(cast(tuple[Any, ...], value)):
-            _flatten(_join(name, index), item, into)
+            _flatten(joined(name, index), item, into)
     elif isinstance(value, dict):
         for key, item in cast(dict[int, Any], value).items():
-            _flatten(_join(name, key), item, into)
+            _flatten(joined(name, key), item, into)
     elif dataclasses.is_dataclass(value):
-        for field in _field_names(type(value)):
-            _flatten(_join(name, field), getattr(value, field), into)
+        for field in field_names(type(value)):
+            _flatten(joined(name, field), getattr(value, field), into)
     else:
         raise TypeError(f"'{name}' is a {type(value).__name__}, which no message can carry")
 
 
-@dataclass(frozen=True)
-class _Schema:
-    """An annotation, understood once: one of tensor, scalar, none, optional, tuple, mapping, dataclass."""
-
-    what: str
-    kind: Kind | None = None
-    scalar: type | None = None
-    inner: _Schema | None = None
-    make: Callable[..., Any] = dict
-    fields: Mapping[str, _Schema] = dataclasses.field(default_factory=dict[str, "_Schema"])
-
-
-@cache
-def _understand(annotation: Any) -> _Schema:
-    origin = get_origin(annotation)
-    if annotation is type(None):
-        return _Schema("none")
-    if origin is Annotated or annotation is Tensor:
-        marks = get_args(annotation)[1:]
-        return _Schema("tensor", kind=next((mark for mark in marks if isinstance(mark, Kind)), None))
-    if annotation in _SCALARS:
-        return _Schema("scalar", scalar=annotation)
-    if origin in (Union, types.UnionType):
-        inner = next(option for option in get_args(annotation) if option is not type(None))
-        return _Schema("optional", inner=_understand(inner))
-    if origin is tuple:
-        return _Schema("tuple", inner=_understand(get_args(annotation)[0]))
-    if origin is not None and issubclass(origin, Mapping):
-        return _Schema("mapping", inner=_understand(get_args(annotation)[1]))
-    if dataclasses.is_dataclass(annotation):
-        hints = get_type_hints(annotation, include_extras=True)
-        fields = {name: _understand(hints[name]) for name in _field_names(cast(type, annotation))}
-        return _Schema("dataclass", make=cast(type, annotation), fields=fields)
-    raise TypeError(f"{annotation} is declared in a message, which no message can carry")
-
-
-def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
-    inner = cast(_Schema, schema.inner)
+def _build(name: str, schema: Schema, remaining: Flat) -> Any:
+    inner = cast(Schema, schema.inner)
     match schema.what:
         case "tensor":
             tensor = _take(name, remaining)
@@ -201,7 +151,7 @@ def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
             return tensor
         case "scalar":
             tensor, scalar = _take(name, remaining), cast(type, schema.scalar)
-            if tensor.dtype != _SCALARS[scalar] or tensor.dim() != 0:
+            if tensor.dtype != SCALARS[scalar] or tensor.dim() != 0:
                 raise WireError(f"'{name}' is {_describe(tensor)}, not one {scalar.__name__}")
             return tensor.item()
         case "optional":
@@ -209,58 +159,15 @@ def _build(name: str, schema: _Schema, remaining: Flat) -> Any:
             return _build(name, inner, remaining) if present else None
         case "tuple":
             count = len(_keys_below(name, remaining))
-            return tuple(_build(_join(name, index), inner, remaining) for index in range(count))
+            return tuple(_build(joined(name, index), inner, remaining) for index in range(count))
         case "mapping":
             keys = sorted(_keys_below(name, remaining))
-            return {key: _build(_join(name, key), inner, remaining) for key in keys}
+            return {key: _build(joined(name, key), inner, remaining) for key in keys}
         case "dataclass":
             fields = schema.fields.items()
-            return schema.make(**{field: _build(_join(name, field), of, remaining) for field, of in fields})
+            return schema.make(**{field: _build(joined(name, field), of, remaining) for field, of in fields})
         case _:
             return None
-
-
-def _most_numbers(schema: _Schema, longest: int, entries: int) -> int:
-    match schema.what:
-        case "none":
-            return 0
-        case "scalar":
-            return 1
-        case "tensor":
-            return entries if schema.kind is not None and schema.kind.is_column else longest
-        case "dataclass":
-            return sum(_most_numbers(field, longest, entries) for field in schema.fields.values())
-        case _:
-            each = _most_numbers(cast(_Schema, schema.inner), longest, entries)
-            return each if schema.what == "optional" else each * entries
-
-
-def _kinds(name: str, schema: _Schema, value: Any) -> Iterator[tuple[str, Kind | None, Tensor]]:
-    """Walk a message beside its schema and yield every tensor with the kind declared for it."""
-    inner = cast(_Schema, schema.inner)
-    if value is None:
-        return
-    match schema.what:
-        case "tensor":
-            yield name, schema.kind, value
-        case "scalar":
-            yield name, None, torch.tensor(value, dtype=_SCALARS[type(value)])
-        case "optional":
-            yield from _kinds(name, inner, value)
-        case "tuple":
-            for index, item in enumerate(value):
-                yield from _kinds(_join(name, index), inner, item)
-        case "mapping":
-            for key, item in value.items():
-                yield from _kinds(_join(name, key), inner, item)
-        case _:
-            for field, of in schema.fields.items():
-                yield from _kinds(_join(name, field), of, getattr(value, field))
-
-
-@cache
-def _field_names(message: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(message))
 
 
 def _keys_below(name: str, remaining: Flat) -> set[int]:
@@ -279,10 +186,6 @@ def _take(name: str, remaining: Flat) -> Tensor:
         return remaining.pop(name)
     except KeyError:
         raise WireError(f"field '{name}' is missing") from None
-
-
-def _join(name: str, part: str | int) -> str:
-    return f"{name}.{part}" if name else str(part)
 
 
 def _misfit(name: str, kind: Kind | None, tensor: Tensor) -> str | None:
