@@ -19,10 +19,10 @@ LABEL_DISTANCES = ("table2", "table5")
 """Tables for which the paper prints how far clients' labels are apart."""
 HOW_TO_READ = f"""\
 Accuracy in %, the mean over clients after the last federated update; ± is the standard deviation over seeds, where
-there are several. Behind it, in brackets, the paper's number and the difference ours − paper. {MISSING} stands for a
-cell that has not been computed. The last row is no method: it answers every client with the most frequent label of
-its training data, or of its validation data if it aims at others' data. *Mixed* clients are those for whom that is
-right in less than {100 * MIXED:.0f} % of their test data."""
+there are several. {MISSING} stands for a cell that has not been computed. The last row is no method: it answers every
+client with the most frequent label of its training data, or of its validation data if it aims at others' data. *Mixed*
+clients are those for whom that is right in less than {100 * MIXED:.0f} % of their test data."""
+BESIDE = "Behind a number, in brackets, the paper's and the difference ours − paper."
 DISTANCE = (
     "EMD says how far clients' labels are from everybody's ([how it is counted](../data.md)): ours, and the paper's."
 )
@@ -53,7 +53,8 @@ def page(table: Table, results: Results) -> str:
     """Return the page of a table: its numbers at every scale, and what is behind them."""
     is_papers = any(published(table.name, row.name, column.case) for row in table.rows for column in table.columns)
     title = f"{table.name.replace('table', 'Table ')}: {table.title}" if is_papers else table.title
-    parts = [f"# {title}", HOW_TO_READ, *([DISTANCE] if table.name in LABEL_DISTANCES else [])]
+    parts = [f"# {title}", HOW_TO_READ, *([BESIDE] if is_papers else [])]
+    parts += [DISTANCE] if table.name in LABEL_DISTANCES else []
     for scale in (scale for scale in SHOWN if any(cell.is_telling for cell in _all_cells(table, scale))):
         parts.append(f"## {HEADINGS[scale]} (`--scale {scale}`)")
         parts.append(f"    fedfomo reproduce {table.name} --scale {scale} --seeds {table.runs} --data FOLDER")
