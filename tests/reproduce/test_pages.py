@@ -134,8 +134,8 @@ def test_the_overview_shows_the_figures_that_are_drawn(tmp_path: Path) -> None:
     assert "![Client-to-client weights over rounds](weights-lite.svg)" in refresh(block, Results(tmp_path), tmp_path)
 
 
-def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the_paper(tmp_path: Path) -> None:
-    block = "<!-- begin headline -->\n<!-- end headline -->"
+def test_the_comparison_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the_paper(tmp_path: Path) -> None:
+    block = "<!-- begin comparison -->\n<!-- end comparison -->"
     for variant, accuracy in ((FOMO_5, 0.86), (FOMO_10, 0.99), (LOCAL, 0.8), (FINE_TUNED, 0.87), (ORACLE, 0.95)):
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [accuracy])
     assert "Nothing has been computed yet" in refresh(block, Results(tmp_path), tmp_path)  # FedAvg is missing
@@ -160,19 +160,19 @@ def test_the_headline_sets_fedfomo_beside_the_best_of_the_others_here_and_in_the
     assert len(lines()) == 1  # beside the full protocol with all rivals, a smaller run of the same is not shown
 
 
-def test_the_headline_compares_on_common_seeds(tmp_path: Path) -> None:
+def test_the_comparison_compares_on_common_seeds(tmp_path: Path) -> None:
     for seed, fomo in enumerate((0.7, 0.5, 0.5)):
         for variant, accuracy in ((FOMO_5, fomo), (LOCAL, 0.4), (FEDAVG, 0.3)):
             keep(tmp_path, Cell(LATENT_5, variant, "paper", seed), [accuracy])
     keep(tmp_path, Cell(LATENT_5, DITTO, "paper", 0), [0.6])
-    line = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path).splitlines()[-2]
+    line = refresh("<!-- begin comparison -->\n<!-- end comparison -->", Results(tmp_path), tmp_path).splitlines()[-2]
     assert "| all, 3 | 56.7 (85.0) |" in line
     assert "Ditto 60.0 on 1 of the seeds, with 70.0 of FedFomo, of 3" in line
     assert "| +10.0 (" in line
 
 
-def test_the_headline_decides_only_among_all_of_the_papers_rivals(tmp_path: Path) -> None:
-    block = "<!-- begin headline -->\n<!-- end headline -->"
+def test_the_comparison_decides_only_among_all_of_the_papers_rivals(tmp_path: Path) -> None:
+    block = "<!-- begin comparison -->\n<!-- end comparison -->"
     for variant in PAPERS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [0.9 if variant is FOMO_5 else 0.8])
         line = refresh(block, Results(tmp_path), tmp_path)
@@ -182,6 +182,20 @@ def test_the_headline_decides_only_among_all_of_the_papers_rivals(tmp_path: Path
     for variant in PAPERS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper", 1), [0.9 if variant is FOMO_5 else 0.8])
     assert "**+10.0**: " in refresh(block, Results(tmp_path), tmp_path)
+
+
+def test_the_headline_has_a_line_for_each_setting_where_it_is_decided(tmp_path: Path) -> None:
+    def shown() -> list[str]:
+        block = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path)
+        return [line for line in block.splitlines() if "D = 5" in line]
+
+    for variant, accuracy in ((FOMO_5, 0.86), (LOCAL, 0.87), (FEDAVG, 0.3)):
+        keep(tmp_path, Cell(LATENT_5, variant, "paper"), [accuracy])
+    setting = "| CIFAR-10, latent distributions, D = 5 |"
+    assert shown() == [f"{setting} all | 86.0 | Local Training 87.0 | open (−1.0) | wins by 6.4 | −1.0 |"]
+    for variant in PAPERS:
+        keep(tmp_path, Cell(LATENT_5, variant, "lite"), [0.5 if variant is FOMO_5 else 0.6], constants=[0.95])
+    assert shown() == [f"{setting} a fifth | 50.0 | Local Training 60.0 | **loses by 10.0** | wins by 6.4 | – |"]
 
 
 def test_a_number_of_fewer_seeds_than_its_column_has_says_so(tmp_path: Path) -> None:
@@ -204,11 +218,11 @@ def test_a_page_leaves_out_scales_that_say_nothing(tmp_path: Path) -> None:
     assert "--scale lite" not in page(TABLES["everyone"], Results(tmp_path))
 
 
-def test_the_headline_sets_mixed_clients_apart(tmp_path: Path) -> None:
+def test_the_comparison_sets_mixed_clients_apart(tmp_path: Path) -> None:
     for variant, accuracies in ((FOMO_5, [0.9, 0.6]), (LOCAL, [0.9, 0.5]), (FEDAVG, [0.1, 0.7])):
         for seed in range(2):
             keep(tmp_path, Cell(LATENT_5, variant, "paper", seed), accuracies, constants=[0.95, 0.4])
-    line = refresh("<!-- begin headline -->\n<!-- end headline -->", Results(tmp_path), tmp_path).splitlines()[-2]
+    line = refresh("<!-- begin comparison -->\n<!-- end comparison -->", Results(tmp_path), tmp_path).splitlines()[-2]
     assert line.endswith("| Local Training 70.0, of 2 (pFedMe 78.7) | +5.0 (+6.4) | **−10.0**: FedAvg 70.0, 1 client |")
 
 

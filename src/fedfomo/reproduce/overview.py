@@ -11,6 +11,7 @@ from fedfomo.errors import InputError, unknown
 from fedfomo.reproduce.catalogue import FIGURES, TABLES
 from fedfomo.reproduce.cells import SHOWN, Cell, Target
 from fedfomo.reproduce.claims import CLAIMS, Claim
+from fedfomo.reproduce.comparison import comparison
 from fedfomo.reproduce.discovery import discovery
 from fedfomo.reproduce.findings import VERDICTS, Finding, findings
 from fedfomo.reproduce.headline import headline
@@ -20,7 +21,8 @@ from fedfomo.reproduce.results import Results, signed
 FAR = 5.0  # points of accuracy
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
-    f"<!-- begin {name} -->\n<!-- end {name} -->" for name in ("state", "claims", "discovery", "far", "figures")
+    f"<!-- begin {name} -->\n<!-- end {name} -->"
+    for name in ("state", "comparison", "claims", "discovery", "far", "figures")
 )
 
 
@@ -32,6 +34,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "discovery": lambda: discovery(results),
         "far": lambda: far(results),
         "figures": lambda: figures(folder),
+        "comparison": lambda: comparison(results),
         "headline": lambda: headline(results),
     }
 
