@@ -10,6 +10,7 @@ from fedfomo.commands.terminal import parse
 from fedfomo.config import RunConfig
 from fedfomo.errors import InputError
 from fedfomo.reproduce.catalogue import (
+    AS_CODED,
     CROWDS,
     FIGURES,
     FOMO_5,
@@ -55,7 +56,7 @@ def test_some_numbers_of_the_paper() -> None:
 def test_the_tables_have_the_papers_shape() -> None:
     shapes = {name: len(TABLES[name].target.cells("paper")) for name in PAPERS_TABLES}
     assert shapes == {"table1": 44, "table2": 55, "table3": 22, "table4": 12, "table5": 55, "table6": 18}
-    assert len(TABLES["authors"].target.cells("lite")) == 6
+    assert len(TABLES["authors"].target.cells("lite")) == 12
     assert len(TABLES["everyone"].target.cells("paper")) == 4
     assert len(TABLES["augmentation"].target.cells("lite")) == 6
 
@@ -91,7 +92,7 @@ def test_seeds_repeat_three_runs_and_five_shuffles() -> None:
 def test_every_cell_is_a_possible_run(scale: str) -> None:
     for target in [*(table.target for table in TABLES.values()), *FIGURES.values()]:
         for cell in target.cells(scale):
-            make_algorithm(cell.variant.method, options_of(cell.variant.options))
+            make_algorithm(cell.variant.method, options_of(cell.config().options))
             assert cell.gradients() > 0
             assert "--seed 0" in cell.command()
             config = cell.config()
@@ -103,6 +104,15 @@ def test_every_cell_is_a_possible_run(scale: str) -> None:
 def test_a_command_means_the_same_run(name: str) -> None:
     for cell in find_target(name).cells("lite", (3,))[-1:]:
         assert parse("run", RunConfig, shlex.split(cell.command())[2:]) == cell.config(Path("FOLDER"))
+
+
+def test_the_authors_code_has_as_many_averages_as_there_are_distributions() -> None:
+    coded = {
+        cell.case.distributions: cell for cell in TABLES["authors"].target.cells("lite") if cell.variant is AS_CODED
+    }
+    assert list(coded) == [2, 5]
+    for number, cell in coded.items():
+        assert f"num_averages={number} " in cell.command()
 
 
 def test_a_command_names_what_may_become_another_default() -> None:

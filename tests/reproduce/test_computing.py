@@ -17,14 +17,14 @@ from fedfomo.commands.reproducing import ReproduceConfig
 from fedfomo.config import RunConfig
 from fedfomo.experiment import start_run
 from fedfomo.preparation import prepare
-from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_5, LOCAL
+from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_2, LATENT_5, LOCAL
 from fedfomo.reproduce.cells import Cell, Variant
 from fedfomo.reproduce.results import Results
 from fedfomo.reproduce.running import can_go_on
 from fedfomo.spelling import options_of
 from made_results import keep
 
-CELL = Cell(LATENT_5, FOMO_5, "smoke")
+CELL = Cell(LATENT_2, FOMO_5, "smoke")
 
 
 def call(*arguments: str) -> int:
@@ -48,14 +48,14 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_is_computed_once_and_shown(computed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = sorted((computed / "results").rglob("*.json"))
-    assert len(files) == 6
+    assert len(files) == 12
     assert not [path for path in (computed / "work").rglob("*") if path.is_file()]
     made = {path: path.stat().st_mtime_ns for path in files}
 
     assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(computed)) == 0
     assert {path: path.stat().st_mtime_ns for path in files} == made
     shown = capsys.readouterr().out
-    assert "6 of 6 cells are done" in shown
+    assert "12 of 12 cells are done" in shown
     result = Results(computed / "results").get(CELL)
     assert result is not None
     assert f"| as the paper has it | **{result.mean():.2f}** |" in shown
@@ -169,8 +169,8 @@ def test_the_list_says_what_is_done_and_what_is_missing(tmp_path: Path, capsys: 
     assert "The queue" in capsys.readouterr().out
     assert call("reproduce", "authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 0
     shown = capsys.readouterr().out
-    assert shown.count("missing") == 6 + 1
-    assert "0 done, 6 missing" in shown
+    assert shown.count("missing") == 12 + 1
+    assert "0 done, 12 missing" in shown
     assert not (tmp_path / "work").exists()
 
 

@@ -96,8 +96,12 @@ class Variant:
     name: str
     label: str
     method: str
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # {D} stands for the number of latent distributions of a case
     work: float = 1.0  # gradients that it computes, where local training computes 1; for forecasts
+
+    def options_on(self, case: Case) -> tuple[str, ...]:
+        """Return its options on a case."""
+        return tuple(option.format(D=case.distributions) for option in self.options)
 
     def work_among(self, clients: int) -> float:
         """Return the gradients that it computes among so many clients; a shared pool grows with their number."""
@@ -138,7 +142,7 @@ class Cell:
             setting = replace(setting, privacy=Privacy(noise=self.case.noise, delta=DELTA))
         needs_data = setting.dataset != "digits"
         setting = replace(setting, data=data if needs_data else None, workers=workers)
-        return RunConfig(self.variant.method, self.variant.options, self.seed, None, setting)
+        return RunConfig(self.variant.method, self.variant.options_on(self.case), self.seed, None, setting)
 
     def command(self) -> str:
         """Spell out the command that computes the same run by itself, whatever a later version has for defaults."""

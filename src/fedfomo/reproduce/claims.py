@@ -16,6 +16,7 @@ from fedfomo.reproduce.catalogue import (
     FINE_TUNED,
     FOMO_5,
     FOMO_10,
+    LATENT_2,
     LATENT_5,
     LOCAL,
     LOCAL_BEST,
@@ -181,7 +182,8 @@ CLAIMS = (
     Claim(
         "(Not in the paper) options of the authors' code are ahead of the paper's own",
         tuple(
-            Pair(variant.label, Side(LATENT_5, (variant,)), Side(LATENT_5, AUTHORS_OPTIONS[:1]))
+            Pair(f"D = {case.distributions}, {variant.label}", Side(case, (variant,)), Side(case, AUTHORS_OPTIONS[:1]))
+            for case in (LATENT_2, LATENT_5)
             for variant in AUTHORS_OPTIONS[1:]
         ),
     ),
