@@ -67,7 +67,7 @@ def test_a_result_says_everything_about_its_run(computed: Path) -> None:
     assert path.stat().st_size < 200_000
     assert content["cell"] == {
         "scale": "smoke",
-        "case": "cifar10-latent-d5-k15",
+        "case": "cifar10-latent-d2-k15",
         "variant": "fedfomo-5",
         "seed": 0,
     }
