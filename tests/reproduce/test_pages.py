@@ -196,6 +196,9 @@ def test_the_headline_has_a_line_for_each_setting_where_it_is_decided(tmp_path: 
     for variant in PAPERS:
         keep(tmp_path, Cell(LATENT_5, variant, "lite"), [0.5 if variant is FOMO_5 else 0.6], constants=[0.95])
     assert shown() == [f"{setting} a fifth | 50.0 | Local Training 60.0 | **loses by 10.0** | wins by 6.4 | – |"]
+    for variant in PAPERS:
+        keep(tmp_path, Cell(LATENT_5, variant, "paper"), [0.5])
+    assert "| even (0.0) | wins by 6.4 |" in shown()[0]
 
 
 def test_a_number_of_fewer_seeds_than_its_column_has_says_so(tmp_path: Path) -> None:

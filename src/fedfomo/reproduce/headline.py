@@ -37,12 +37,18 @@ def _line(setting: Setting) -> str:
         AMOUNTS[setting.scale] + (f", {seeds} seeds" if seeds > 1 else ""),
         f"{setting.mean(FOMO_5):.1f}",
         best.described(seeds),
-        f"**{_verdict(best.lead.mean)}**" if setting.is_decided else f"open ({signed(best.lead.mean)})",
-        "even" if abs(setting.papers_lead) < EVEN else _verdict(setting.papers_lead),
+        f"**{_said(best.lead.mean)}**" if setting.is_decided else f"{_open(setting)} ({signed(best.lead.mean)})",
+        _said(setting.papers_lead),
         "–" if mixed is None else signed(mixed.lead.mean),
     ]
     return f"| {' | '.join(entries)} |"
 
 
-def _verdict(lead: float) -> str:
+def _open(setting: Setting) -> str:
+    return "even" if setting.best.lead.is_even and setting.has_papers_rivals else "open"
+
+
+def _said(lead: float) -> str:
+    if abs(lead) < EVEN:
+        return "even"
     return f"{'wins' if lead > 0 else 'loses'} by {abs(lead):.1f}"
