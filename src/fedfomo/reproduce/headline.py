@@ -11,7 +11,7 @@ from fedfomo.reproduce.leads import EVEN
 from fedfomo.reproduce.results import Results, signed
 
 HEAD = """\
-| setting | data | FedFomo | best of the others | FedFomo | in the paper | mixed clients |
+| setting | data | FedFomo | best of the others | here FedFomo | in the paper it | mixed clients |
 | --- | --- | ---: | --- | --- | --- | ---: |"""
 
 
