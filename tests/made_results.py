@@ -24,7 +24,7 @@ def keep(
     matrix = [[float(r // 2 == g // 2) - 0.5 for g in range(clients)] for r in range(clients)]
     content = {
         "cell": {"scale": cell.scale},
-        "config": {"method": cell.variant.method, "dataset": cell.case.at(cell.scale)["dataset"]},
+        "config": {"method": cell.variant.method, "dataset": cell.case.at(cell.scale)["dataset"], "rounds": 20},
         "label_distance": {"l1": 1.0, "official": 1.5},
         "after_update": {"accuracy": accuracies},
         "after_training": {"accuracy": [after_training] * clients},

@@ -99,12 +99,16 @@ def test_discovery_is_the_share_taken_from_those_who_train_on_the_targets_distri
     assert run is not None
     found = discovered(run)
     assert found is not None
+    assert found.moved == pytest.approx(100 * (13 + 5) / (4 * 20))
+    assert found.others == pytest.approx(100 * (4 + 5) / (13 + 5))
     assert found.taken == pytest.approx(100 * (3 + 5) / (4 + 5))
     assert found.chance == pytest.approx(100 * (4 * 2 / 3 + 5 / 3) / 9)  # two of three others, one of three
     # The made affinity is 0.5 within a group: 1 → 0 and 3 → 2 are such; 0 and 2 aim at strangers, two each, at −0.5.
     assert found.towards == pytest.approx((2 * 0.5 - 4 * 0.5) / 6)
     assert found.elsewhere == pytest.approx((-4 * 0.5 + 2 * 0.5) / 6)
-    assert "| FedFomo (n = 5) | all, 1 | 88.9 % | 48.1 % | −0.17 | −0.17 |" in discovery(Results(tmp_path))
+    assert "| FedFomo (n = 5) | all, 1 | 22.5 % | 50.0 % | 88.9 % | 48.1 % | −0.17 | −0.17 |" in discovery(
+        Results(tmp_path)
+    )
 
 
 def test_a_run_in_which_nobody_took_anything_discovers_nothing(tmp_path: Path) -> None:

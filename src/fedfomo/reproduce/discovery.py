@@ -18,14 +18,16 @@ SETTINGS = {
     "table4": "{}, latent distributions, D = 5, private",
 }
 HEAD = """\
-| setting | method | data, seeds | taken from them | by chance | affinity to them | to the rest |
-| --- | --- | --- | ---: | ---: | ---: | ---: |"""
+| setting | method | data, seeds | moved | by others | taken from them | by chance | affinity to them | to the rest |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What clients made of those that train on their target's distribution."""
+    """What clients made of others, and of those among them that train on their target's distribution."""
 
+    moved: float  # % of all updates in which a client went anywhere
+    others: float  # % of where clients went that they owe to others, not to their own training
     taken: float  # % of all that clients took from others that came from them
     chance: float  # % that would have, had a client taken as much from each other as from any
     towards: float  # mean affinity to them at the end
@@ -50,17 +52,16 @@ def _lines(where: str, row: Row, column: Column, results: Results) -> Iterator[s
         runs = results.all_seeds(Cell(row.case_in(column), row.variant, scale)).values()
         found = [one for one in map(discovered, runs) if one is not None]
         if found:
-            taken, chance, towards, elsewhere = (fmean(values) for values in zip(*map(astuple, found), strict=True))
-            how = f"{AMOUNTS[scale]}, {len(found)}"
-            numbers = f"{taken:.1f} % | {chance:.1f} % | {signed(towards, 2)} | {signed(elsewhere, 2)}"
-            yield f"| {where} | {row.label} | {how} | {numbers} |"
+            *shares, towards, elsewhere = (fmean(values) for values in zip(*map(astuple, found), strict=True))
+            numbers = [f"{share:.1f} %" for share in shares] + [signed(towards, 2), signed(elsewhere, 2)]
+            yield f"| {' | '.join((where, row.label, f'{AMOUNTS[scale]}, {len(found)}', *numbers))} |"
 
 
 def discovered(run: Result) -> Discovery | None:
     """Return what a run discovered; nothing, if nobody took anything from anybody else."""
     groups, targets = run.content["groups"], run.content["targets"]
     affinity = run.content["affinity"]["matrices"][-1]
-    in_all = from_them = by_chance = 0.0
+    moves = in_all = from_them = by_chance = 0.0
     towards: list[float] = []
     elsewhere: list[float] = []
     for client, taken in enumerate(run.content["taken"]):
@@ -68,10 +69,19 @@ def discovered(run: Result) -> Discovery | None:
         helpers = {other for other in others if groups[other] == groups[targets[client]]}
         towards += (affinity[client][other] for other in helpers)
         elsewhere += (affinity[client][other] for other in others - helpers)
+        moves += sum(taken)  # what is taken in an update adds up to 1, or to 0 if the client stays where it is
         total = sum(taken[other] for other in others)
         in_all += total
         from_them += sum(taken[other] for other in helpers)
         by_chance += total * len(helpers) / len(others)
     if not in_all:
         return None
-    return Discovery(100 * from_them / in_all, 100 * by_chance / in_all, fmean(towards), fmean(elsewhere))
+    updates = len(groups) * run.content["config"]["rounds"]  # in the first round there was none; one came at the end
+    return Discovery(
+        100 * moves / updates,
+        100 * in_all / moves,
+        100 * from_them / in_all,
+        100 * by_chance / in_all,
+        fmean(towards),
+        fmean(elsewhere),
+    )
