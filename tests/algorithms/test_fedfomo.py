@@ -16,6 +16,7 @@ from fedfomo.algorithms.fedfomo_equations import (
     mix,
     mixing_weights,
 )
+from fedfomo.errors import InputError
 from fedfomo.model import Model
 from worlds import ids, numbers, point, scalar_client, scalar_model
 
@@ -235,6 +236,24 @@ def test_who_overfits_stops_at_the_reference() -> None:
     assert personal.model.tolist() == [1.0]
     assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0]
     assert personal.memory.own.tolist() == [9.0]
+
+
+def test_who_overfits_and_keeps_training_goes_on_from_there() -> None:
+    memory = Memory(point(1), point(9), Findings.none())
+    client, keeping = scalar_client(target=0.0), FedFomo(keep_training=True)
+    personal = keeping.personalise(client, Download(ids(1), (point(7),), ()), memory)
+    assert personal.model.tolist() == [9.0]
+    assert personal.memory.findings.shares.tolist() == [1.0, 0.0]
+    assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0, (1.0 - 49.0) / 6.0]  # as they are
+    # Whoever is helped by anybody moves there as ever.
+    helped = Download(ids(1), (point(0.5),), ())
+    models = [algorithm.personalise(client, helped, memory).model.tolist() for algorithm in (keeping, FedFomo())]
+    assert models == [[0.5], [0.5]]
+
+
+def test_keeping_training_and_checking_mixtures_exclude_each_other() -> None:
+    with pytest.raises(InputError, match="choose one of them"):
+        FedFomo(keep_training=True, check_mixture=True)
 
 
 def test_the_norm_option_reaches_the_weights() -> None:

@@ -134,6 +134,12 @@ def test_a_client_alone_keeps_its_training_only_as_long_as_it_helps() -> None:
         assert simulate(problem, FedFomo(), Plan(rounds=rounds)).models[0].item() == 4.0
 
 
+def test_a_client_alone_that_keeps_its_training_is_local_training() -> None:
+    problem = scalar_problem([(8.0, 5.0)])
+    for rounds, model in ((1, 4.0), (2, 6.0), (3, 7.0)):
+        assert simulate(problem, FedFomo(keep_training=True), Plan(rounds=rounds)).models[0].item() == model
+
+
 def test_a_client_alone_that_never_overfits_is_local_training() -> None:
     problem = scalar_problem([(8.0, 8.0)])
     for rounds, model in ((1, 4.0), (2, 6.0), (3, 7.0)):

@@ -28,7 +28,12 @@ from fedfomo.algorithms.fedfomo_defences import (
     one_of_each,
     with_new_head,
 )
-from fedfomo.algorithms.fedfomo_equations import affinity_increments, federated_update, mix
+from fedfomo.algorithms.fedfomo_equations import (
+    affinity_increments,
+    federated_update,
+    mix,
+    mixing_that_keeps_training,
+)
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
 from fedfomo.client import Client, ClientId, Start
 from fedfomo.errors import require
@@ -162,6 +167,8 @@ class FedFomo:
     """Send only models uploaded in the last round, or each client's latest however old."""
     num_averages: int = 0
     """Cluster averages, and their mean, as further candidates; the authors' code has one per distribution."""
+    keep_training: bool = False
+    """Where no model helps, go on from the client's own training, and not from its last federated model."""
     check_mixture: bool = False
     """Judge the mixture too, and keep the better of reference and own model where it is worse than these."""
     one_slot_for_copies: bool = False
@@ -179,6 +186,10 @@ class FedFomo:
         require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
         require(self.num_averages >= 0, f"num_averages must be at least 0, not {self.num_averages}")
         require(self.new_head_epochs >= 0, f"new_head_epochs must be at least 0, not {self.new_head_epochs}")
+        require(
+            not (self.keep_training and self.check_mixture),
+            "keep_training goes on from what check_mixture would drop: choose one of them",
+        )
         require(self.weight_limit >= 0, f"weight_limit must be at least 0, not {self.weight_limit}")
 
     def start_server(self, start: Start) -> State:
@@ -245,6 +256,9 @@ class FedFomo:
         )
         if self.check_mixture:
             mixing = checked_mixing(mixing, client.validation_losses((model,)).item(), reference_loss, losses[0])
+            model = mix(memory.reference, candidates, mixing)
+        if self.keep_training:
+            mixing = mixing_that_keeps_training(mixing)
             model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
         increments = affinity_increments(weights, self.affinity_update)[: len(ids)]

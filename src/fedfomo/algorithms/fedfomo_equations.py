@@ -30,6 +30,18 @@ def mixing_weights(weights: Tensor) -> Tensor:
     return scaled / scaled.sum()
 
 
+def mixing_that_keeps_training(mixing: Tensor) -> Tensor:
+    """Return w*, or if nobody helps, all of the own model, which is the first candidate.
+
+    Departs from the paper, in which the client then stays at the reference and its last training is lost.
+    """
+    if bool((mixing > 0).any()):
+        return mixing
+    kept = torch.zeros_like(mixing)
+    kept[0] = 1.0
+    return kept
+
+
 def mix(reference: Tensor, models: Tensor | Sequence[Tensor], mixing: Tensor) -> Tensor:
     """The federated update: θ_i^t ← θ_i^{t-1} + Σ_n w*_n (θ_n^t − θ_i^{t-1})."""
     # A weight of 0 times an infinite coordinate would be NaN.

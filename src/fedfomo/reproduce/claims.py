@@ -16,6 +16,7 @@ from fedfomo.reproduce.catalogue import (
     FINE_TUNED,
     FOMO_5,
     FOMO_10,
+    KEPT,
     LATENT_2,
     LATENT_5,
     LOCAL,
@@ -185,6 +186,13 @@ CLAIMS = (
             Pair(f"D = {case.distributions}, {variant.label}", Side(case, (variant,)), Side(case, AUTHORS_OPTIONS[:1]))
             for case in (LATENT_2, LATENT_5)
             for variant in AUTHORS_OPTIONS[1:]
+        ),
+    ),
+    Claim(
+        "(Not in the paper) FedFomo that keeps its training where nobody helps is ahead of the paper's own",
+        tuple(
+            Pair(f"D = {case.distributions}", Side(case, (KEPT,)), Side(case, (FOMO_5,)))
+            for case in (LATENT_2, LATENT_5)
         ),
     ),
 )
