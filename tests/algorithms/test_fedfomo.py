@@ -245,6 +245,8 @@ def test_who_overfits_and_keeps_training_goes_on_from_there() -> None:
     assert personal.model.tolist() == [9.0]
     assert personal.memory.findings.shares.tolist() == [1.0, 0.0]
     assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0, (1.0 - 49.0) / 6.0]  # as they are
+    fresh = keeping.personalise(client, NOTHING, Memory(point(1), point(1), Findings.none()))
+    assert fresh.memory.findings.shares.tolist() == [0.0]  # nothing has been trained yet
     # Whoever is helped by anybody moves there as ever.
     helped = Download(ids(1), (point(0.5),), ())
     models = [algorithm.personalise(client, helped, memory).model.tolist() for algorithm in (keeping, FedFomo())]

@@ -257,7 +257,7 @@ class FedFomo:
         if self.check_mixture:
             mixing = checked_mixing(mixing, client.validation_losses((model,)).item(), reference_loss, losses[0])
             model = mix(memory.reference, candidates, mixing)
-        if self.keep_training:
+        if self.keep_training and not torch.equal(memory.own, memory.reference):  # before any training there is none
             mixing = mixing_that_keeps_training(mixing)
             model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
