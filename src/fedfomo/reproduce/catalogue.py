@@ -180,7 +180,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "authors",
-            "FedFomo (n = 5) as the paper has it, and with the options of its authors' code; not in the paper",
+            "FedFomo (n = 5) as the paper has it, and with options of its authors' code and of ours; not in the paper",
             (Column("CIFAR-10, D = 2", LATENT_2), Column("CIFAR-10, D = 5", LATENT_5)),
             _rows(AUTHORS_OPTIONS, (KEPT,)),
         ),

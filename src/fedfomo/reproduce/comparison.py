@@ -46,8 +46,8 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A case of the paper's tables at a scale, with FedFomo and some of the others on common seeds."""
+class Standing:
+    """How FedFomo stands in a case of the paper's tables at a scale, beside some of the others on common seeds."""
 
     where: str
     scale: str
@@ -112,12 +112,12 @@ class Setting:
         return found
 
 
-def computed_settings(results: Results) -> list[Setting]:
+def standings(results: Results) -> list[Standing]:
     """Return every case of the paper's tables, at the largest scale at which it is computed.
 
     Where some of the paper's rivals are missing there, it is there at the next scale as well.
     """
-    found: list[Setting] = []
+    found: list[Standing] = []
     for name, words in WHERE.items():
         for column in TABLES[name].columns:
             for scale in SHOWN:
@@ -125,7 +125,7 @@ def computed_settings(results: Results) -> list[Setting]:
                 seeds = frozenset[int].intersection(*(frozenset(runs[variant]) for variant in NEEDED))
                 if seeds:
                     papers = _papers(name, column.case)
-                    found.append(Setting(words.format(column.heading), scale, runs, seeds, papers))
+                    found.append(Standing(words.format(column.heading), scale, runs, seeds, papers))
                     if found[-1].has_papers_rivals:
                         break
     return found
@@ -133,41 +133,43 @@ def computed_settings(results: Results) -> list[Setting]:
 
 def comparison(results: Results) -> str:
     """Return a table of all settings that are computed."""
-    settings = computed_settings(results)
-    if not settings:
+    found = standings(results)
+    if not found:
         return "Nothing has been computed yet."
     head = (
         "| setting | data, seeds | FedFomo | Local Training | FedAvg | best of the others | FedFomo is ahead of it by"
         " | mixed clients only |"
     )
-    return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |", *map(_line, settings)])
+    return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |", *map(_line, found)])
 
 
-def _line(setting: Setting) -> str:
+def _line(standing: Standing) -> str:
     """Return a line, with the paper's numbers in brackets where the experiment is the paper's."""
-    seeds, best, papers = len(setting.seeds), setting.best, setting.papers
-    entries = [f"{setting.mean(variant):.1f}" for variant in NEEDED]
-    entries += [f"{best.described(seeds)}, of {len(setting.computed)}", _marked(best.lead, setting.is_decided)]
-    if setting.scale == "paper":
-        its_best = setting.papers_best
+    seeds, best, papers = len(standing.seeds), standing.best, standing.papers
+    entries = [f"{standing.mean(variant):.1f}" for variant in NEEDED]
+    entries += [f"{best.described(seeds)}, of {len(standing.computed)}", _marked(best.lead, standing.is_decided)]
+    if standing.scale == "paper":
+        its_best = standing.papers_best
         theirs = [f"{papers[variant]:.1f}" for variant in NEEDED]
-        theirs += [f"{its_best.label} {papers[its_best]:.1f}", signed(setting.papers_lead)]
+        theirs += [f"{its_best.label} {papers[its_best]:.1f}", signed(standing.papers_lead)]
         entries = [f"{entry} ({their})" for entry, their in zip(entries, theirs, strict=True)]
-    return f"| {' | '.join((setting.where, f'{AMOUNTS[setting.scale]}, {seeds}', *entries, _among_mixed(setting)))} |"
+    return (
+        f"| {' | '.join((standing.where, f'{AMOUNTS[standing.scale]}, {seeds}', *entries, _among_mixed(standing)))} |"
+    )
 
 
-def _among_mixed(setting: Setting) -> str:
+def _among_mixed(standing: Standing) -> str:
     """Return FedFomo's smallest lead where one constant answer does not do."""
-    best = setting.best_among_mixed
+    best = standing.best_among_mixed
     if best is None:
         return "none of them is"
-    number = fmean(len(setting.runs[FOMO_5][seed].mixed) for seed in setting.seeds)
+    number = fmean(len(standing.runs[FOMO_5][seed].mixed) for seed in standing.seeds)
     clients = f"{number:.3g} client{'' if number == 1 else 's'}"
     # Behind one rival is behind; ahead of all is known only once the paper's are all computed. One seed of a few
     # clients decides nothing.
-    is_final = best.lead.mean < 0 or set(RIVALS) <= {one.rival for one in setting.among_mixed}
+    is_final = best.lead.mean < 0 or set(RIVALS) <= {one.rival for one in standing.among_mixed}
     is_decided = best.lead.is_clear and is_final and len(best.lead.values) > 1
-    return f"{_marked(best.lead, is_decided)}: {best.described(len(setting.seeds))}, {clients}"
+    return f"{_marked(best.lead, is_decided)}: {best.described(len(standing.seeds))}, {clients}"
 
 
 def _marked(lead: Lead, is_decided: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedfomo.reproduce.catalogue import FOMO_5
 from fedfomo.reproduce.cells import AMOUNTS
-from fedfomo.reproduce.comparison import Setting, computed_settings
+from fedfomo.reproduce.comparison import Standing, standings
 from fedfomo.reproduce.leads import EVEN
 from fedfomo.reproduce.results import Results, signed
 
@@ -17,35 +17,35 @@ HEAD = """\
 
 def headline(results: Results) -> str:
     """Return a line for every setting that is computed."""
-    settings = computed_settings(results)
-    return "\n".join([HEAD, *map(_line, _once_each(settings))]) if settings else "Nothing has been computed yet."
+    found = standings(results)
+    return "\n".join([HEAD, *map(_line, _once_each(found))]) if found else "Nothing has been computed yet."
 
 
-def _once_each(settings: Sequence[Setting]) -> list[Setting]:
+def _once_each(found: Sequence[Standing]) -> list[Standing]:
     """Keep one scale of every setting: one at which it is decided, or else the largest."""
-    kept: dict[str, Setting] = {}
-    for setting in settings:
-        if setting.where not in kept or (setting.is_decided and not kept[setting.where].is_decided):
-            kept[setting.where] = setting
+    kept: dict[str, Standing] = {}
+    for standing in found:
+        if standing.where not in kept or (standing.is_decided and not kept[standing.where].is_decided):
+            kept[standing.where] = standing
     return list(kept.values())
 
 
-def _line(setting: Setting) -> str:
-    seeds, best, mixed = len(setting.seeds), setting.best, setting.best_among_mixed
+def _line(standing: Standing) -> str:
+    seeds, best, mixed = len(standing.seeds), standing.best, standing.best_among_mixed
     entries = [
-        setting.where,
-        AMOUNTS[setting.scale] + (f", {seeds} seeds" if seeds > 1 else ""),
-        f"{setting.mean(FOMO_5):.1f}",
+        standing.where,
+        AMOUNTS[standing.scale] + (f", {seeds} seeds" if seeds > 1 else ""),
+        f"{standing.mean(FOMO_5):.1f}",
         best.described(seeds),
-        f"**{_said(best.lead.mean)}**" if setting.is_decided else f"{_open(setting)} ({signed(best.lead.mean)})",
-        _said(setting.papers_lead),
+        f"**{_said(best.lead.mean)}**" if standing.is_decided else f"{_open(standing)} ({signed(best.lead.mean)})",
+        _said(standing.papers_lead),
         "–" if mixed is None else signed(mixed.lead.mean),
     ]
     return f"| {' | '.join(entries)} |"
 
 
-def _open(setting: Setting) -> str:
-    return "even" if setting.best.lead.is_even and setting.has_papers_rivals else "open"
+def _open(standing: Standing) -> str:
+    return "even" if standing.best.lead.is_even and standing.has_papers_rivals else "open"
 
 
 def _said(lead: float) -> str:
