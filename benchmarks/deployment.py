@@ -15,12 +15,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fedfomo.flower.processes import free_port
+from fedfomo.deployment.subprocesses import free_port
 
 SITES = ("leeds", "turin", "lyon")
 GIGABIT = 125e6  # bytes a second
 MODELS = {
-    "CNN, 122,570 parameters": "from fedfomo.networks import small_cnn\n\n\n"
+    "CNN, 122,570 parameters": "from fedfomo.core.networks import small_cnn\n\n\n"
     "def make_model():\n    return small_cnn((3, 32, 32), 10)\n",
     "perceptron, 11.0 million": "from torch import nn\n\n\ndef make_model():\n    return nn.Sequential("
     "nn.Flatten(), nn.Linear(3072, 3000), nn.ReLU(), nn.Linear(3000, 600), nn.ReLU(), nn.Linear(600, 10))\n",

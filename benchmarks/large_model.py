@@ -14,13 +14,13 @@ from torch import nn
 
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.fedfomo_equations import distances_from, mix
-from fedfomo.model import Model
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.simulation.tensors import TensorFiles
-from fedfomo.threads import one_torch_thread
-from fedfomo.training import Sgd
+from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model
+from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
 
 CLIENTS, DOWNLOADS = 20, 5
 

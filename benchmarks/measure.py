@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits
 
-from fedfomo.examples import ClientData, Examples
-from fedfomo.model import Score
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.model import Score
 
 RESULTS = Path(__file__).parent.parent / "results" / "benchmarks"
 

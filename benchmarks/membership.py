@@ -25,18 +25,18 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from fedfomo import wire
 from fedfomo.algorithms.fedfomo import FedFomo, State
-from fedfomo.examples import ClientData, Examples
-from fedfomo.model import Model
-from fedfomo.networks import mlp
+from fedfomo.core import messages
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model
+from fedfomo.core.networks import mlp
+from fedfomo.core.rng import layers_draw_from, stream
+from fedfomo.engine.run_dir import RunHome
 from fedfomo.privacy.config import Privacy
-from fedfomo.randomness import layers_draw_from, stream
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
 
 CLIENTS, TRAINING, VALIDATION = 5, 100, 20  # in each of the two federations
 FRESH, POPULATION = 400, 197  # with these, all 1,797 digits are dealt
@@ -126,7 +126,7 @@ def uploads(
         result = simulate(problem, FedFomo(), Plan(rounds=ROUNDS), home)
         checkpoint = home.checkpoints.newest("")
         assert checkpoint is not None  # noqa: S101 - narrows the type
-        state = wire.unpack(State, home.tensors.load(checkpoint.state))
+        state = messages.unpack(State, home.tensors.load(checkpoint.state))
         models = [state.models[client].clone() for client in range(len(clients))]
         home.close()
     epsilon = None if result.spent is None else max(spent.training for spent in result.spent.values())

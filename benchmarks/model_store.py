@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from measure import report, seconds
 
-from fedfomo import wire
 from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
-from fedfomo.federation import Federation, dispatch_all, play_round
-from fedfomo.simulation.tensors import References, TensorFiles
+from fedfomo.core import messages
+from fedfomo.core.round import Federation, dispatch_all, play_round
+from fedfomo.engine.tensor_store import References, TensorFiles
 
 CLIENTS, PARAMETERS, GROUP = 10_000, 122_570, 20
 
@@ -52,7 +52,7 @@ def main() -> None:
                 "milliseconds a client, written": 1000 * writing / CLIENTS,
                 "milliseconds a client, checked and collected": 1000 * collecting / CLIENTS,
                 "milliseconds a client, downloads chosen": 1000 * sending / CLIENTS,
-                "megabytes a client": wire.weight_of(played[0].models[0])[1] / 1e6,
+                "megabytes a client": messages.weight_of(played[0].models[0])[1] / 1e6,
             },
         )
 

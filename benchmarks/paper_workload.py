@@ -11,13 +11,13 @@ from measure import RoundTimer, gemm_peak, report, seconds
 from reference import ReferenceLoop
 
 from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.examples import ClientData, Examples
-from fedfomo.model import Model, works_channels_last
-from fedfomo.networks import small_cnn
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.networks import small_cnn
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
 
 CLIENTS, TRAIN, VALIDATION, TEST = 15, 800, 200, 200
 EPOCHS, BATCH, DOWNLOADS = 5, 50, 5

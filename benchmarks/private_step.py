@@ -14,15 +14,15 @@ from opacus import GradSampleModule
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from torch import Tensor, nn
 
-from fedfomo.examples import Examples
-from fedfomo.model import Model, works_channels_last
-from fedfomo.networks import small_cnn
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.networks import small_cnn
+from fedfomo.core.rng import stream
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import Noise, SeededNoise, SystemNoise
-from fedfomo.privacy.sealed import Meter, Sealed
-from fedfomo.randomness import stream
-from fedfomo.simulation.memory import use_large_pages
-from fedfomo.training import Sgd
+from fedfomo.privacy.private_data import Meter, Sealed
+from fedfomo.simulation.huge_pages import use_large_pages
 
 BATCH = 50
 Step = Callable[[], object]

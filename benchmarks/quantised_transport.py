@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
-from fedfomo import wire
 from fedfomo.algorithms import make_algorithm
-from fedfomo.client import Client
-from fedfomo.config import RunConfig
-from fedfomo.federation import Federation, dispatch_all, messages_of, play_round
-from fedfomo.flower.parcels import Parcel
-from fedfomo.preparation import prepare
-from fedfomo.simulation.client_side import Problem
-from fedfomo.spelling import build
-from fedfomo.threads import one_torch_thread
+from fedfomo.core import messages
+from fedfomo.core.client import Client
+from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.round import Federation, dispatch_all, messages_of, play_round
+from fedfomo.deployment.envelopes import Parcel
+from fedfomo.runs.config import RunConfig
+from fedfomo.runs.config_io import build
+from fedfomo.runs.setup import prepare
+from fedfomo.simulation.worker import Problem
 
 ROUNDS = 10
 SEEDS = (0, 1, 2)
@@ -55,9 +55,9 @@ class Wire:
         return client, arrived, problem.model.score(personal.model, data.test).accuracy
 
     def _carried(self, schema: Any, message: Any) -> Any:
-        content = Parcel({}, wire.pack(message)).to_bytes(self._bits)
+        content = Parcel({}, messages.pack(message)).to_bytes(self._bits)
         self.bytes += len(content)
-        return wire.unpack(schema, Parcel.read(content).tensors)
+        return messages.unpack(schema, Parcel.read(content).tensors)
 
 
 def play(seed: int, bits: int) -> tuple[float, int]:

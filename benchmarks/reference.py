@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedfomo.examples import ClientData, Examples
+from fedfomo.core.data import ClientData, Examples
 
 
 class ReferenceLoop:

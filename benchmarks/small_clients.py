@@ -11,12 +11,12 @@ from measure import RoundTimer, digits_clients, report, seconds
 from reference import ReferenceLoop
 
 from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.model import Model
-from fedfomo.networks import mlp
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model
+from fedfomo.core.networks import mlp
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
 
 CLIENTS, EPOCHS, BATCH, DOWNLOADS = 100, 5, 20, 5
 

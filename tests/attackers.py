@@ -14,15 +14,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from fedfomo.client import Client, ClientId
-from fedfomo.config import Setting
-from fedfomo.data.config import ScenarioConfig
-from fedfomo.examples import ClientData, Examples
-from fedfomo.federation import AnyAlgorithm, Trained
-from fedfomo.preparation import prepare
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem
-from worlds import with_data
+from fedfomo.core.client import Client, ClientId
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.rng import stream
+from fedfomo.core.round import AnyAlgorithm, Trained
+from fedfomo.datasets.config import ScenarioConfig
+from fedfomo.runs.config import Setting
+from fedfomo.runs.setup import prepare
+from fedfomo.simulation.worker import Problem
+from toy_problems import with_data
 
 Attack = Callable[[Client, Any, Any, Trained[Any, Any]], Trained[Any, Any]]
 """From a client, its download, its memory before training and the outcome of that to what it makes of it."""

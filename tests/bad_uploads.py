@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfomo.wire import Flat
+from fedfomo.core.messages import Flat
 
 Change = Callable[[Tensor, torch.Generator], Tensor]
 

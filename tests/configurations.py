@@ -14,10 +14,10 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedfomo.algorithms import ALGORITHMS
-from fedfomo.config import RunConfig
-from fedfomo.data.config import REPRESENTATIONS, SCENARIOS
-from fedfomo.networks import NETWORKS
+from fedfomo.core.networks import NETWORKS
+from fedfomo.datasets.config import REPRESENTATIONS, SCENARIOS
 from fedfomo.privacy.config import Privacy
+from fedfomo.runs.config import RunConfig
 
 WHOLE = (0, 1, 2, 3, 5, 20, -1, 1000, 2**31, 2**63, -(2**70))
 FRACTIONS = (0.0, 0.1, 0.5, 1.0, 1, 0, 2.5, -0.1, 1e-12, 1e300, math.nan, math.inf, -math.inf)

@@ -20,13 +20,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.flower.own_code import load_model, load_own_data
-from fedfomo.flower.processes import free_port, wait_until
-from fedfomo.flower.settings import FederationFolder, SiteFolder
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.spelling import options_of
+from fedfomo.deployment.settings import FederationFolder, SiteFolder
+from fedfomo.deployment.subprocesses import free_port, wait_until
+from fedfomo.deployment.user_model import load_model, load_own_data
+from fedfomo.runs.config_io import options_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
 
 SITES = ("leeds", "turin", "lyon")
 FINISH = 400.0  # seconds; a busy machine takes long

@@ -26,17 +26,17 @@ from typing import Any
 
 from faults import Disk
 from fedfomo.algorithms import make_algorithm
-from fedfomo.cli import main
-from fedfomo.commands import playing
-from fedfomo.config import RunConfig, Setting
-from fedfomo.data.config import ScenarioConfig
+from fedfomo.cli import play as cli_play
+from fedfomo.cli.main import main
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Score
+from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import InputError
-from fedfomo.experiment import go_on, start_run
-from fedfomo.model import Score
-from fedfomo.preparation import Prepared, prepare
-from fedfomo.simulation.crew import WorkerLostError
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
+from fedfomo.runs.config import RunConfig, Setting
+from fedfomo.runs.run import go_on, start_run
+from fedfomo.runs.setup import Prepared, prepare
+from fedfomo.simulation.executors import WorkerLostError
+from fedfomo.simulation.simulate import simulate
 
 KILLED = -signal.SIGKILL
 PATIENCE = 60.0  # seconds for a run of a second or two
@@ -166,7 +166,7 @@ def command(
     def work() -> None:
         sys.stderr = said
         sys.stdout = io.StringIO()
-        playing.prepare = lambda setting, seed: prepared
+        cli_play.prepare = lambda setting, seed: prepared
         first()
         main(arguments)
 

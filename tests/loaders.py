@@ -20,32 +20,32 @@ from PIL import Image
 from safetensors.torch import save
 from torch import nn
 
-from fedfomo import wire
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, Upload
-from fedfomo.archives import read_tensors
-from fedfomo.config import CompareConfig, RunConfig
-from fedfomo.data import assignments, cache, embedding
-from fedfomo.data.formats import decode_cifar, decode_idx, decode_images, decode_npz
-from fedfomo.data.sets import DataSet, load_digits
+from fedfomo.core import messages
+from fedfomo.core.archives import read_tensors
+from fedfomo.core.round import Traffic
+from fedfomo.datasets import cache, embedding, latent_groups
+from fedfomo.datasets.bundled import DataSet, load_digits
+from fedfomo.datasets.formats import decode_cifar, decode_idx, decode_images, decode_npz
+from fedfomo.deployment.audit_log import DeliveryLog, fault_in, witness_of
+from fedfomo.deployment.encryption import Purpose, Sealer, SealError
+from fedfomo.deployment.envelopes import Parcel
+from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder
+from fedfomo.deployment.site_state import SiteMemory
+from fedfomo.deployment.validation import below, part_of, read_message, read_score
+from fedfomo.engine.checkpoint import Checkpoint, Checkpoints
+from fedfomo.engine.tensor_store import TensorFiles
 from fedfomo.errors import InputError
-from fedfomo.experiment import RunRecord, read_record
-from fedfomo.federation import Traffic
-from fedfomo.flower.checks import below, part_of, read_message, read_score
-from fedfomo.flower.delivery_log import DeliveryLog, fault_in, witness_of
-from fedfomo.flower.parcels import Parcel
-from fedfomo.flower.sealing import Purpose, Sealer, SealError
-from fedfomo.flower.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder
-from fedfomo.flower.site_memory import SiteMemory
-from fedfomo.json_files import read_lines, to_json
-from fedfomo.report.examination import Examination, read_examination
+from fedfomo.io import read_lines, to_json
+from fedfomo.report.per_example import Examination, read_examination
 from fedfomo.reproduce.results import Results
-from fedfomo.simulation.checkpoint import Checkpoint, Checkpoints
-from fedfomo.simulation.tensors import TensorFiles
-from fedfomo.site_folders import read_sites
-from fedfomo.spelling import read_toml, write_toml
-from worlds import ids, numbers
+from fedfomo.runs.config import CompareConfig, RunConfig
+from fedfomo.runs.config_io import read_toml, write_toml
+from fedfomo.runs.run import RunRecord, read_record
+from fedfomo.sites.load_sites import read_sites
+from toy_problems import ids, numbers
 
-REFUSALS = (InputError, wire.WireError, SealError)
+REFUSALS = (InputError, messages.WireError, SealError)
 SIZE, CLIENTS = 1100, 4  # a model long enough to be quantised
 
 Read = Callable[[Path, bytes], Any]
@@ -66,16 +66,16 @@ class Loader:
 
 def _parcel(bits: int = 32) -> bytes:
     header = {"uploads": True, "after_update": SCORE, "round": 1, "federation": "f"}
-    return Parcel(header, below("upload", wire.pack(UPLOAD))).to_bytes(bits)
+    return Parcel(header, below("upload", messages.pack(UPLOAD))).to_bytes(bits)
 
 
 def _read_parcel(folder: Path, content: bytes) -> None:
     parcel = Parcel.read(content)
     read_score(parcel.header.get("after_update"))
     upload = read_message(Upload, part_of(parcel.tensors, "upload"), 1e6)
-    fault = wire.fault_of(Upload, upload, SIZE, CLIENTS) or FedFomo().fault_of(None, upload)  # type: ignore[arg-type]
+    fault = messages.fault_of(Upload, upload, SIZE, CLIENTS) or FedFomo().fault_of(None, upload)  # type: ignore[arg-type]
     if fault:
-        raise wire.WireError(fault)
+        raise messages.WireError(fault)
 
 
 def _read_sealed(folder: Path, content: bytes) -> None:
@@ -88,7 +88,7 @@ def _read_memory(folder: Path, content: bytes) -> None:
         (folder / f"{name}.parcel").write_bytes(hashlib.sha256(content).digest() + content)
     found = memory.before(2)
     if found is not None:
-        wire.unpack(Memory, found)
+        messages.unpack(Memory, found)
     memory.answer_to(1, "x")
     memory.initial()
 
@@ -116,7 +116,7 @@ def _read_raw_manifest(folder: Path, content: bytes) -> None:
     (folder / "checkpoints" / "after-round-00002.json").write_bytes(content)
     found = checkpoints.newest("c")
     if found is not None:
-        wire.unpack(Download, tensors.load(found.state))
+        messages.unpack(Download, tensors.load(found.state))
 
 
 def _tensor_file() -> bytes:
@@ -287,7 +287,7 @@ MESSAGES: Mapping[str, Loader] = {
     "parcel of 8 bits": Loader(_parcel(8), _read_parcel),
     "sealed parcel": Loader(SITE.seal(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
     "site's memory": Loader(
-        Parcel({"order": "x"}, wire.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
+        Parcel({"order": "x"}, messages.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
     ),
 }
 CHECKPOINTS: Mapping[str, Loader] = {
@@ -306,7 +306,7 @@ DATA: Mapping[str, Loader] = {
     "png": Loader(_png(), _as_file("train/a/1.png", lambda path: decode_images([path], [path]))),
     "cached array": Loader(_npy(), _read_cached),
     "cache's note": Loader(_json({"name": "n", "num_classes": 2, "fingerprint": "f"}), _read_note),
-    "groups": Loader(_groups(), _as_file("groups.npz", lambda path: assignments._read(path, DIGITS))),
+    "groups": Loader(_groups(), _as_file("groups.npz", lambda path: latent_groups._read(path, DIGITS))),
     "site's npz": Loader(_npz(inputs=np.zeros((3, 2), np.float32), labels=np.arange(3)), _site_part(".npz")),
     "site's safetensors": Loader(save({"inputs": MODEL[:3, None], "labels": ids(0, 1, 2)}), _site_part(".safetensors")),
     "site's table": Loader(_table(), _site_part(".csv")),

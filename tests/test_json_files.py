@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from commands_called import SMALL, call, refused
+from cli_calls import SMALL, call, refused
+from fedfomo.deployment.provisioning import provision
+from fedfomo.deployment.settings import FederationConfig, FederationFolder
+from fedfomo.deployment.status import sentences
 from fedfomo.errors import InputError
-from fedfomo.flower.provisioning import provision
-from fedfomo.flower.settings import FederationConfig, FederationFolder
-from fedfomo.flower.status import sentences
-from fedfomo.json_files import read_json, read_lines, to_json
+from fedfomo.io import read_json, read_lines, to_json
 
 
 def test_what_is_not_a_number_is_null() -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from algorithm_contract import LAWS, TWO_ROUNDS, Law
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.examples import ClientData, Examples
-from fedfomo.simulation.run import simulate
-from laws import LAWS, TWO_ROUNDS, Law
-from worlds import digest, points_problem, with_data
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, points_problem, with_data
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commands_called import call
+from cli_calls import call
 
 README = Path(__file__).parents[1] / "README.md"
 GAIN = r"[+−][\d.]+ \[[+−][\d.]+, [+−][\d.]+\]"

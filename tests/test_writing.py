@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.writing import PRIVATE, write_atomically
+from fedfomo.io import PRIVATE, write_atomically
 
 
 @pytest.fixture

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedfomo.core.local_training import Sgd
     from fedfomo.privacy.config import Privacy
-    from fedfomo.site_folders import read_sites
-    from fedfomo.sites import Federated, federate
-    from fedfomo.training import Sgd
+    from fedfomo.sites.federate import Federated, federate
+    from fedfomo.sites.load_sites import read_sites
 
 __all__ = ["Federated", "Privacy", "Sgd", "federate", "read_sites"]
 
 _HOMES = {
-    "federate": "fedfomo.sites",
-    "Federated": "fedfomo.sites",
+    "federate": "fedfomo.sites.federate",
+    "Federated": "fedfomo.sites.federate",
     "Privacy": "fedfomo.privacy.config",
-    "read_sites": "fedfomo.site_folders",
-    "Sgd": "fedfomo.training",
+    "read_sites": "fedfomo.sites.load_sites",
+    "Sgd": "fedfomo.core.local_training",
 }
 
 

@@ -1,5 +1,5 @@
 """Let `python -m fedfomo` be the command `fedfomo`."""
 
-from fedfomo.cli import main
+from fedfomo.cli.main import main
 
 main()

@@ -10,9 +10,9 @@ from fedfomo.algorithms.apfl import Apfl, Memory, blend, next_share
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import client_of, digest, perceptron, point, points_problem, scalar_client, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import client_of, digest, perceptron, point, points_problem, scalar_client, with_batch_norm
 
 THREE_ROUNDS = Plan(rounds=3)
 

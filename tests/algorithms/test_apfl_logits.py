@@ -8,11 +8,11 @@ from fedfomo.algorithms.apfl import Memory
 from fedfomo.algorithms.apfl_logits import ApflLogits, Blend, blended, places
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
+from fedfomo.core.parameters import Layout
 from fedfomo.errors import InputError
-from fedfomo.parameters import Layout
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import Scalar, client_of, point, points_problem, scalar_problem, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import Scalar, client_of, point, points_problem, scalar_problem, with_batch_norm
 
 THREE_ROUNDS = Plan(rounds=3)
 

@@ -15,11 +15,11 @@ from fedfomo.algorithms.apple import (
 )
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.local import Local
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, ids, numbers, point, points_problem, scalar_client, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, ids, numbers, point, points_problem, scalar_client, scalar_problem, start_of
 
 NOBODY = Download(ids(), numbers(), ())
 

@@ -9,9 +9,9 @@ import torch
 from fedfomo.algorithms.cfl import Cfl, Download, State, bipartition, update_norms
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, point, points_problem, scalar_client, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, point, points_problem, scalar_client, start_of
 
 ALWAYS = Cfl(thresholds="absolute", epsilon_1=0.5, epsilon_2=0.9, first_split=0.0)
 """Splits from the first round on, if the mean update is shorter than 0.5 and one of them longer than 0.9."""

@@ -7,11 +7,11 @@ import pytest
 from fedfomo.algorithms.ditto import Ditto, Memory
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
+from fedfomo.core.round import play_round
 from fedfomo.errors import InputError
-from fedfomo.federation import play_round
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import (
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import (
     HALFWAY,
     ROUNDS,
     InProcess,

@@ -8,10 +8,10 @@ import torch
 from fedfomo.algorithms.fedala import FedAla, Memory, blend, next_weights
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from two_layers import sum_problem
-from worlds import client_of, digest, point, points_problem, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import client_of, digest, point, points_problem, with_batch_norm
+from two_layer_model import sum_problem
 
 
 def test_a_blend_lies_between_the_two() -> None:

@@ -15,11 +15,11 @@ from fedfomo.algorithms.fedamp import (
     squared_gaps,
 )
 from fedfomo.algorithms.local import Local
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, numbers, point, points_problem, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, numbers, point, points_problem, scalar_problem, start_of
 
 
 def table(*rows: list[float]) -> torch.Tensor:

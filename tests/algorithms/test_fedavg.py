@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, State, Upload, average_uploads, group_averages, weighted_average
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import point, scalar_problem
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import point, scalar_problem
 
 
 def test_a_weighted_average_divides_by_the_sum_of_weights() -> None:

@@ -17,13 +17,13 @@ from fedfomo.algorithms.fedavg_shared import (
     draw_share,
     own_and_pool,
 )
+from fedfomo.core.data import Examples
+from fedfomo.core.rng import stream
+from fedfomo.core.round import PlayedRound, play_round
 from fedfomo.errors import InputError
-from fedfomo.examples import Examples
-from fedfomo.federation import PlayedRound, play_round
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import (
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import (
     InProcess,
     client_of,
     digest,

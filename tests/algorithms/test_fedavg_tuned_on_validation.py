@@ -2,9 +2,9 @@
 
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_tuned_on_validation import FedAvgTunedOnValidation
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import InProcess, client_of, digest, fingerprint, play, points_problem, scalar_problem
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import InProcess, client_of, digest, fingerprint, play, points_problem, scalar_problem
 
 
 def test_the_global_model_is_tuned_towards_each_target() -> None:

@@ -6,9 +6,9 @@ import torch
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.fedavgm import FedAvgM, State, moved, next_velocity
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, point, points_problem, scalar_problem, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, point, points_problem, scalar_problem, with_batch_norm
 
 
 def test_a_velocity_keeps_a_share_of_itself() -> None:

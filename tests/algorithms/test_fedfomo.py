@@ -16,9 +16,9 @@ from fedfomo.algorithms.fedfomo_equations import (
     mix,
     mixing_weights,
 )
+from fedfomo.core.model import Model
 from fedfomo.errors import InputError
-from fedfomo.model import Model
-from worlds import ids, numbers, point, scalar_client, scalar_model
+from toy_problems import ids, numbers, point, scalar_client, scalar_model
 
 NOTHING = Download(ids(), (), ())
 

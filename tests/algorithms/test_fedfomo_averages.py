@@ -5,11 +5,11 @@ import pytest
 from fedfomo.algorithms.fedfomo import Findings, State, Upload
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
 from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import ids, numbers, point, scalar_client, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import ids, numbers, point, scalar_client, scalar_problem, start_of
 
 MEMBERS = (0.0, 3.0, 6.0)
 

@@ -16,11 +16,11 @@ from fedfomo.algorithms.fedfomo_defences import (
     one_of_each,
     sketch,
 )
+from fedfomo.core.rng import stream
+from fedfomo.core.round import play_round
 from fedfomo.errors import InputError
-from fedfomo.federation import play_round
-from fedfomo.randomness import stream
-from fedfomo.simulation.run import Plan, simulate
-from worlds import (
+from fedfomo.simulation.simulate import Plan, simulate
+from toy_problems import (
     InProcess,
     client_of,
     federation_of,

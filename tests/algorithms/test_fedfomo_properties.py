@@ -18,9 +18,9 @@ from fedfomo.algorithms.fedfomo_equations import (
     mixing_weights,
 )
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, rank
-from fedfomo.randomness import stream
-from fedfomo.tables import SparseTable
-from worlds import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
+from fedfomo.core.rng import stream
+from fedfomo.core.sparse import SparseTable
+from toy_problems import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
 
 losses = st.floats(0, 100)
 distances = st.floats(0.01, 100)

@@ -8,10 +8,21 @@ import torch
 
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload, fault_of_findings
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
-from fedfomo.federation import draw_cohort, play_round
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import ROUNDS, InProcess, federation_of, ids, numbers, play, point, scalar_client, scalar_problem, start_of
+from fedfomo.core.round import draw_cohort, play_round
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import (
+    ROUNDS,
+    InProcess,
+    federation_of,
+    ids,
+    numbers,
+    play,
+    point,
+    scalar_client,
+    scalar_problem,
+    start_of,
+)
 
 ALL_OF_THEM = FedFomo(num_downloads=10)
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload
 from fedfomo.algorithms.fedfomo_equations import affinity_increments
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in, fill_slots
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from worlds import ids, numbers, point, scalar_client, start_of
+from toy_problems import ids, numbers, point, scalar_client, start_of
 
 
 def choose(affinity: Tensor, available: Sequence[int], num: int, epsilon: float, rng: torch.Generator) -> list[int]:

@@ -7,11 +7,11 @@ import pytest
 
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.fedprox import FedProx, draw_epochs
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import HALFWAY, client_of, digest, point, points_problem, scalar_problem, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import HALFWAY, client_of, digest, point, points_problem, scalar_problem, with_batch_norm
 
 TWO_STEPS = replace(HALFWAY, epochs=2)
 

@@ -7,10 +7,10 @@ import torch
 
 from fedfomo.algorithms.fedrep import FedRep, Memory, Representation, Upload
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from two_layers import sum_problem
-from worlds import HALFWAY, client_of, point, points_problem, scalar_problem, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import HALFWAY, client_of, point, points_problem, scalar_problem, with_batch_norm
+from two_layer_model import sum_problem
 
 ONE_AND_ONE = replace(HALFWAY, epochs=2)
 ALGORITHM = FedRep(body_epochs=1)

@@ -7,11 +7,11 @@ import pytest
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.fl_hc import FlHc, State, update_distances, widest_gap
 from fedfomo.algorithms.local import Local
+from fedfomo.core.round import dispatch_all
 from fedfomo.errors import InputError
-from fedfomo.federation import dispatch_all
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import InProcess, digest, federation_of, play, point, points_problem, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import InProcess, digest, federation_of, play, point, points_problem, scalar_problem, start_of
 
 
 def answers(state: State, updates: Mapping[int, Sequence[float]]) -> dict[int, Upload]:

@@ -6,9 +6,9 @@ from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.hypcluster import HypCluster, State
 from fedfomo.algorithms.ifca import Choice
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, point, points_problem, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, point, points_problem, scalar_problem, start_of
 
 
 def chosen(cluster: int, x: float, num_examples: int = 1) -> Choice:

@@ -5,12 +5,12 @@ import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, favourite, train_best
-from fedfomo.client import Client
+from fedfomo.core.client import Client
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
 
 
 def chosen(cluster: int, x: float, num_examples: int = 1) -> Choice:

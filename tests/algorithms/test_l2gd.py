@@ -6,9 +6,9 @@ from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.l2gd import Download, L2gd, Memory, State, Upload, pulled
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, point, points_problem, scalar_client, scalar_problem
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, point, points_problem, scalar_client, scalar_problem
 
 THREE_ROUNDS = Plan(rounds=3)
 

@@ -7,15 +7,15 @@ from torch import nn
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.lg_fedavg import Download, LgFedAvg, Memory, State, Upload, global_coordinates
 from fedfomo.algorithms.local import Local
-from fedfomo.algorithms.parts import fault_of_part, join
+from fedfomo.algorithms.partial_models import fault_of_part, join
+from fedfomo.core.parameters import Layout
+from fedfomo.core.rng import stream
+from fedfomo.core.round import play_round
 from fedfomo.errors import InputError
-from fedfomo.federation import play_round
-from fedfomo.parameters import Layout
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from two_layers import sum_problem
-from worlds import InProcess, client_of, digest, federation_of, ids, point, points_problem, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import InProcess, client_of, digest, federation_of, ids, point, points_problem, with_batch_norm
+from two_layer_model import sum_problem
 
 HEAD_IS_GLOBAL = LgFedAvg(warm_up=0.0)
 UPPER = torch.tensor([False, True])

@@ -6,9 +6,9 @@ import torch
 
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.local import Local, better_of
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, point, points_problem, scalar_client, scalar_problem
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, point, points_problem, scalar_client, scalar_problem
 
 
 def test_plain_training_goes_on_whatever_validation_says() -> None:

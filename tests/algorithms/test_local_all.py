@@ -2,9 +2,9 @@
 
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.local_all import LocalAll
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import client_of, digest, points_problem, scalar_problem, targets
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import client_of, digest, points_problem, scalar_problem, targets
 
 
 def test_a_union_has_all_examples_in_order() -> None:

@@ -7,8 +7,8 @@ import pytest
 from fedfomo.algorithms import ALGORITHMS, describe, make_algorithm
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
 from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.core.round import Messages, messages_of
 from fedfomo.errors import InputError
-from fedfomo.federation import Messages, messages_of
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

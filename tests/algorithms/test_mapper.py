@@ -10,12 +10,22 @@ from torch import Tensor, nn
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.mapper import Mapper, Memory, Mixture, best_share, interpolate
-from fedfomo.client import Client
+from fedfomo.core.client import Client
 from fedfomo.errors import InputError
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import ROUNDS, client_of, digest, numbers, point, points_problem, scalar_problem, targets, with_batch_norm
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
+from toy_problems import (
+    ROUNDS,
+    client_of,
+    digest,
+    numbers,
+    point,
+    points_problem,
+    scalar_problem,
+    targets,
+    with_batch_norm,
+)
 
 
 def fixed(share: float, mix: Any = "outputs") -> Mapper:

@@ -15,11 +15,11 @@ from fedfomo.algorithms.mocha import (
     gram_matrix,
     relations,
 )
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import client_of, digest, fingerprint, point, points_problem, scalar_client, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import client_of, digest, fingerprint, point, points_problem, scalar_client, scalar_problem, start_of
 
 
 def table(*rows: list[float]) -> torch.Tensor:

@@ -20,16 +20,16 @@ from fedfomo.algorithms.mocha_linear import (
     theta_of,
     with_ones,
 )
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.networks import mlp, small_cnn, vgg11
+from fedfomo.core.parameters import Layout
+from fedfomo.core.rng import stream
+from fedfomo.core.round import play_round
 from fedfomo.errors import InputError
-from fedfomo.federation import play_round
-from fedfomo.networks import mlp, small_cnn, vgg11
-from fedfomo.parameters import Layout
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
-from worlds import ROUNDS, InProcess, client_of, federation_of, points_problem
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
+from toy_problems import ROUNDS, InProcess, client_of, federation_of, points_problem
 
 STRENGTH = 0.05
 NEVER = 10_000

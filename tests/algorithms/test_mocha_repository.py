@@ -7,10 +7,10 @@ import torch
 
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.mocha_repository import Download, MochaRepository, State, SumPenalty, Upload, factor_of
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import points_problem, start_of
+from fedfomo.core.rng import stream
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import points_problem, start_of
 
 
 def test_the_factor_falls_with_the_number_of_parameters() -> None:

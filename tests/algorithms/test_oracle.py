@@ -8,9 +8,9 @@ from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.oracle import Oracle, State
 from fedfomo.errors import InputError
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, ids, point, points_problem, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, ids, point, points_problem, scalar_problem, start_of
 
 
 def test_groups_go_by_the_name_of_their_first_client() -> None:

@@ -8,15 +8,25 @@ from torch import nn
 
 from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
 from fedfomo.algorithms.per_fedavg import PerFedAvg, hessian_product, roles, stepped
+from fedfomo.core.data import ClientData
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.examples import ClientData
-from fedfomo.model import Model
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
-from worlds import HALFWAY, client_of, digest, point, points, points_problem, scalar_client, scalar_problem, targets
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
+from toy_problems import (
+    HALFWAY,
+    client_of,
+    digest,
+    point,
+    points,
+    points_problem,
+    scalar_client,
+    scalar_problem,
+    targets,
+)
 
 TWO_ROUNDS = Plan(rounds=2)
 

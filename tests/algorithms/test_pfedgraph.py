@@ -16,11 +16,11 @@ from fedfomo.algorithms.pfedgraph import (
     onto_simplex,
     similarities,
 )
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from worlds import digest, numbers, point, points_problem, scalar_problem, start_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, numbers, point, points_problem, scalar_problem, start_of
 
 
 def test_projections_onto_the_simplex() -> None:

@@ -7,9 +7,9 @@ import torch
 
 from fedfomo.algorithms.fedavg import Download, FedAvg, Upload
 from fedfomo.algorithms.pfedme import Memory, PFedMe, State, descend_envelope
+from fedfomo.core.local_training import Pull, Sgd
 from fedfomo.errors import InputError
-from fedfomo.training import Pull, Sgd
-from worlds import InProcess, client_of, play, point, points_problem, scalar_client
+from toy_problems import InProcess, client_of, play, point, points_problem, scalar_client
 
 
 def test_the_personal_model_descends_on_loss_and_spring() -> None:

@@ -10,12 +10,12 @@ from torch.nn.functional import cross_entropy, softmax
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.private_mixture import CERTAIN, Memory, Mixture, Places, PrivateMixture
-from fedfomo.client import Client
+from fedfomo.core.client import Client
+from fedfomo.core.parameters import Layout
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.parameters import Layout
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem
-from worlds import Scalar, client_of, perceptron, points_problem, with_batch_norm
+from fedfomo.simulation.worker import Problem
+from toy_problems import Scalar, client_of, perceptron, points_problem, with_batch_norm
 
 
 def some_mixture(blends: str = "probabilities") -> Mixture:

@@ -10,13 +10,13 @@ from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
 from fedfomo.algorithms.local import Local
-from fedfomo.federation import dispatch_all, play_round
-from fedfomo.model import Model
-from fedfomo.randomness import stream
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Pull, Sgd, Task
-from worlds import ROUNDS, InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
+from fedfomo.core.local_training import Pull, Sgd, Task
+from fedfomo.core.model import Model
+from fedfomo.core.rng import stream
+from fedfomo.core.round import dispatch_all, play_round
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import ROUNDS, InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
 
 THREE_ROUNDS = Plan(rounds=3)
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.data.config import ScenarioConfig
-from fedfomo.data.scenarios import build_scenario
-from fedfomo.data.sets import DataSet, load_digits
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.networks import mlp
+from fedfomo.datasets.bundled import DataSet, load_digits
+from fedfomo.datasets.config import ScenarioConfig
+from fedfomo.datasets.scenarios import build_scenario
 from fedfomo.errors import InputError
-from fedfomo.networks import mlp
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
-from worlds import initialised
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import Problem
+from toy_problems import initialised
 
 
 @cache

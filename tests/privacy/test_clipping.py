@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfomo.core.data import Examples
+from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.networks import small_cnn
 from fedfomo.errors import InputError
-from fedfomo.examples import Examples
-from fedfomo.model import Model, works_channels_last
-from fedfomo.networks import small_cnn
 from fedfomo.privacy.clipping import clip_factors, clipped_sum, refuse_unfit
-from worlds import gradient_at, initialised, perceptron, scalar_model, targets, with_batch_norm, with_dropout
+from toy_problems import gradient_at, initialised, perceptron, scalar_model, targets, with_batch_norm, with_dropout
 
 
 def images(number: int) -> Examples:

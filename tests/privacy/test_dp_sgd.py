@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import Pull, Sgd, Task
+from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.examples import Examples
-from fedfomo.privacy.accounting import Look
+from fedfomo.privacy.accountant import Look
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import SeededNoise, SystemNoise
-from fedfomo.privacy.sealed import BudgetError, Meter, Sealed
-from fedfomo.randomness import stream
-from fedfomo.training import Pull, Sgd, Task
-from worlds import HALFWAY, initialised, perceptron, points, scalar_model, targets
+from fedfomo.privacy.private_data import BudgetError, Meter, Sealed
+from toy_problems import HALFWAY, initialised, perceptron, points, scalar_model, targets
 
 
 class Ones:

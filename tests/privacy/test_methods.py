@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
+from fedfomo.core.local_training import Sgd
 from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import simulate
-from fedfomo.training import Sgd
-from worlds import digest, points_problem
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import simulate
+from toy_problems import digest, points_problem
 
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
 TWO_ROUNDS = Plan(rounds=2)

@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from fedfomo.algorithms import make_algorithm
+from fedfomo.engine.run_dir import RunHome
 from fedfomo.errors import InputError
-from fedfomo.privacy.accounting import Look, epsilon_of
+from fedfomo.privacy.accountant import Look, epsilon_of
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.guard import Guard
+from fedfomo.privacy.engine import Guard
 from fedfomo.privacy.noise import SystemNoise
-from fedfomo.privacy.sealed import Sealed
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import RunResult, simulate
-from fedfomo.sites import client_data
-from worlds import digest, points_problem, with_batch_norm
+from fedfomo.privacy.private_data import Sealed
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import RunResult, simulate
+from fedfomo.simulation.worker import Problem
+from fedfomo.sites.federate import client_data
+from toy_problems import digest, points_problem, with_batch_norm
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
 RUN = ["run", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]

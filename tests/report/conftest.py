@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands_called import SMALL, call
+from cli_calls import SMALL, call
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 

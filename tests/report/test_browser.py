@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 import fedfomo
-from commands_called import call
-from fedfomo.model import Score
-from fedfomo.report.compiling import compile_facts
-from fedfomo.report.examination import Examination
-from fedfomo.report.facts import ClientFacts, Reproduce
+from cli_calls import call
+from fedfomo.core.model import Score
+from fedfomo.report.build import compile_facts
+from fedfomo.report.data import ClientFacts, Reproduce
+from fedfomo.report.inputs import Ended, Source
 from fedfomo.report.page import write_report
-from fedfomo.report.source import Ended, Source
+from fedfomo.report.per_example import Examination
 
 WAIT = """
 const done = arguments[arguments.length - 1];
@@ -202,7 +202,7 @@ def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
 def test_a_federation_whose_report_failed_has_a_page_of_scores(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedfomo.site_facts.examine", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("fedfomo.report.from_sites.examine", lambda *arguments: 1 / 0)
     part = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
     sites = {"leeds": (part, part), "turin": (part, part)}
     result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=1, workers=0, beside=())

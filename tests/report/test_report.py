@@ -17,26 +17,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands_called import SMALL, call, refused
-from fedfomo.commands.terminal import parse
-from fedfomo.config import CompareConfig, RunConfig, Setting
-from fedfomo.data.assignments import Assignments, own_file, write_groups
-from fedfomo.data.readers import load_data
+from cli_calls import SMALL, call, refused
+from fedfomo.cli.terminal import parse
+from fedfomo.core.model import Score
+from fedfomo.datasets.latent_groups import Assignments, own_file, write_groups
+from fedfomo.datasets.readers import load_data
 from fedfomo.errors import InputError
-from fedfomo.experiment import read_config, read_record, runs_of
-from fedfomo.model import Score
-from fedfomo.preparation import Prepared
-from fedfomo.report.compiling import compile_facts
-from fedfomo.report.examination import Examination, read_examination, write_examination
-from fedfomo.report.facts import ClientFacts, Facts, MethodFacts, Reproduce
+from fedfomo.report.build import compile_facts
+from fedfomo.report.data import ClientFacts, Facts, MethodFacts, Reproduce
+from fedfomo.report.from_run import gather, prepare_run
+from fedfomo.report.inputs import Ended, Source
 from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
-from fedfomo.report.sentences import site_sentence, with_interval
-from fedfomo.report.source import Ended, Source
-from fedfomo.run_choice import find_run
-from fedfomo.run_facts import gather, prepare_run
-from fedfomo.spelling import build, read_toml, write_toml
+from fedfomo.report.per_example import Examination, read_examination, write_examination
+from fedfomo.report.select_run import find_run
+from fedfomo.report.text import site_sentence, with_interval
+from fedfomo.runs.config import CompareConfig, RunConfig, Setting
+from fedfomo.runs.config_io import build, read_toml, write_toml
+from fedfomo.runs.run import read_config, read_record, runs_of
+from fedfomo.runs.setup import Prepared
 
 
 @pytest.fixture(scope="module")

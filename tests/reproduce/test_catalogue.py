@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.commands.terminal import parse
-from fedfomo.config import RunConfig
+from fedfomo.cli.terminal import parse
 from fedfomo.errors import InputError
 from fedfomo.reproduce.catalogue import (
     AS_CODED,
@@ -25,7 +24,8 @@ from fedfomo.reproduce.catalogue import (
 from fedfomo.reproduce.cells import SCALES, Case, Cell
 from fedfomo.reproduce.paper import published
 from fedfomo.reproduce.queue import stages
-from fedfomo.spelling import options_of
+from fedfomo.runs.config import RunConfig
+from fedfomo.runs.config_io import options_of
 
 PAPERS_TABLES = [name for name in TABLES if name.startswith("table")]
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from fake_results import keep
 from fedfomo.reproduce.catalogue import CFL, FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.claims import CLAIMS, Pair, Side
@@ -14,7 +15,6 @@ from fedfomo.reproduce.findings import Finding, findings
 from fedfomo.reproduce.leads import Lead
 from fedfomo.reproduce.overview import claims
 from fedfomo.reproduce.results import Results
-from made_results import keep
 
 
 def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -> None:

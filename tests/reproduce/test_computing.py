@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.cli import main
-from fedfomo.commands.computing import compute_all
-from fedfomo.commands.reproducing import ReproduceConfig
-from fedfomo.config import RunConfig
-from fedfomo.experiment import start_run
-from fedfomo.preparation import prepare
+from fake_results import keep
+from fedfomo.cli.compute import compute_all
+from fedfomo.cli.main import main
+from fedfomo.cli.reproduce import ReproduceConfig
 from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_2, LATENT_5, LOCAL
 from fedfomo.reproduce.cells import Cell, Variant
 from fedfomo.reproduce.results import Results
 from fedfomo.reproduce.running import can_go_on
-from fedfomo.spelling import options_of
-from made_results import keep
+from fedfomo.runs.config import RunConfig
+from fedfomo.runs.config_io import options_of
+from fedfomo.runs.run import start_run
+from fedfomo.runs.setup import prepare
 
 CELL = Cell(LATENT_2, FOMO_5, "smoke")
 

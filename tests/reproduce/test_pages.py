@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_results import keep
 from fedfomo.errors import InputError
 from fedfomo.reproduce.catalogue import (
     DITTO,
@@ -26,7 +27,6 @@ from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.overview import refresh
 from fedfomo.reproduce.pages import page, table_in_markdown, write_pages
 from fedfomo.reproduce.results import Results, signed
-from made_results import keep
 
 
 def row_of(markdown: str, label: str) -> list[str]:

@@ -79,7 +79,7 @@ def test_results_are_strict_json_with_a_line_for_each_part() -> None:
     assert len(spelt.splitlines()) == 4
 
 
-HOLD = "import sys, time; from pathlib import Path; from fedfomo.simulation.home import lock; "
+HOLD = "import sys, time; from pathlib import Path; from fedfomo.engine.run_dir import lock; "
 HOLD += "kept = lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 
 

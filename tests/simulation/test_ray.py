@@ -19,28 +19,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfomo import wire
+from algorithm_contract import digest_of
 from fedfomo.algorithms import make_algorithm
-from fedfomo.config import RunConfig
+from fedfomo.core import messages
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.model import Model, Score
+from fedfomo.core.rng import stream
+from fedfomo.engine.run_dir import RunHome
+from fedfomo.engine.tensor_store import TensorFiles
 from fedfomo.errors import InputError
-from fedfomo.examples import Examples
-from fedfomo.experiment import _digest
-from fedfomo.model import Model, Score
-from fedfomo.preparation import prepare
-from fedfomo.privacy.accounting import Look, epsilon_of, to_rows
+from fedfomo.privacy.accountant import Look, epsilon_of, to_rows
 from fedfomo.privacy.config import Privacy
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import ClientSide, Order, Part, Problem
-from fedfomo.simulation.crew import WorkerError, WorkerLostError, read_answer, to_json
-from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.ray_crew import _Actor, named_in, put_together, taken_apart
-from fedfomo.simulation.run import simulate
-from fedfomo.simulation.tensors import TensorFiles
-from fedfomo.spelling import build
-from fedfomo.training import Sgd, Task
-from laws import digest_of
-from worlds import gradient_at, perceptron, points_problem, with_batch_norm
+from fedfomo.runs.config import RunConfig
+from fedfomo.runs.config_io import build
+from fedfomo.runs.run import _digest
+from fedfomo.runs.setup import prepare
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.executors import WorkerError, WorkerLostError, read_answer, to_json
+from fedfomo.simulation.ray_executor import _Actor, named_in, put_together, taken_apart
+from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.worker import ClientSide, Order, Part, Problem
+from toy_problems import gradient_at, perceptron, points_problem, with_batch_norm
 
 TWO_WORKERS = Plan(rounds=2, workers=2, executor="ray")
 
@@ -102,7 +102,7 @@ def test_a_model_survives_the_journey() -> None:
 def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedfomo.simulation.ray_crew.use_large_pages", lambda: None)  # this process is no actor
+    monkeypatch.setattr("fedfomo.simulation.ray_executor.use_large_pages", lambda: None)  # this process is no actor
     problem, algorithm = points_problem(), make_algorithm("fedavg")
     # A round is three noisy looks at batches of 5 of 12 examples; the budget is one round's, and it is spent.
     paid = {Look("training", 1.0, 5 / 12): 3}
@@ -112,8 +112,8 @@ def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
     theta = torch.linspace(-1, 1, len(problem.initial))
     part = Part(
         client=0,
-        download=files.save("download.safetensors", wire.pack(download)),
-        memory=files.save("memory.safetensors", wire.pack(algorithm.start_client(start))),
+        download=files.save("download.safetensors", messages.pack(download)),
+        memory=files.save("memory.safetensors", messages.pack(algorithm.start_client(start))),
         trains=True,
         is_scored=True,
         bill=to_rows(paid),
@@ -131,7 +131,7 @@ def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
 
 HOST = """
 import sys, ray
-from fedfomo.simulation.ray_crew import connect
+from fedfomo.simulation.ray_executor import connect
 connect(ray, 2)
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()

@@ -16,18 +16,18 @@ import torch
 
 from faults import Disk
 from fedfomo.algorithms import make_algorithm
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model, Score
+from fedfomo.core.rng import stream
+from fedfomo.engine.run_dir import RunHome
 from fedfomo.errors import InputError
-from fedfomo.examples import ClientData, Examples
-from fedfomo.model import Model, Score
-from fedfomo.randomness import stream
-from fedfomo.simulation.client_side import Problem
-from fedfomo.simulation.home import RunHome
-from fedfomo.simulation.plan import Plan
-from fedfomo.simulation.run import MOST_MATRICES, simulate
-from fedfomo.spelling import flags_of
-from fedfomo.training import Sgd
+from fedfomo.runs.config_io import flags_of
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.simulate import MOST_MATRICES, simulate
+from fedfomo.simulation.worker import Problem
 from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
-from worlds import points_problem
+from toy_problems import points_problem
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
 RUN = ["run", "--method", "fedfomo", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]
@@ -276,7 +276,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(interrupted: Path) -> 
 
 def test_a_folder_in_use_is_refused(interrupted: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from fedfomo.simulation.home import RunHome\n"
+        "import sys; from pathlib import Path; from fedfomo.engine.run_dir import RunHome\n"
         "home = RunHome(Path(sys.argv[1]), 'a', print); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedfomo.flower.strategy import fedfomo_mod  # FedFomo
+from fedfomo.deployment.strategy import fedfomo_mod  # FedFomo
 from flower_app.task import load_data, make_network, score
 from flower_app.task import train as train_network
 

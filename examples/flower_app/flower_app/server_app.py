@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedfomo.flower.strategy import FedFomoStrategy  # FedFomo
+from fedfomo.deployment.strategy import FedFomoStrategy  # FedFomo
 from flower_app.task import make_network
 
 app = ServerApp()

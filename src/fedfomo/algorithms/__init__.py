@@ -45,8 +45,8 @@ from fedfomo.algorithms.per_fedavg import PerFedAvg
 from fedfomo.algorithms.pfedgraph import PFedGraph
 from fedfomo.algorithms.pfedme import PFedMe
 from fedfomo.algorithms.private_mixture import PrivateMixture
+from fedfomo.core.round import AnyAlgorithm
 from fedfomo.errors import InputError, unknown
-from fedfomo.federation import AnyAlgorithm
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "local": Local,

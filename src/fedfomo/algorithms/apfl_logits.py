@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from fedfomo.algorithms.apfl import Memory
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
+from fedfomo.core.client import Client, Start
+from fedfomo.core.parameters import Layout
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.parameters import Layout
 
 
 class Blend(nn.Module):

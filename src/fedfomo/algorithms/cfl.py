@@ -15,12 +15,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.clusters import Clusters, cosines, groups_after, merge_nearest
+from fedfomo.algorithms.clustering import Clusters, cosines, groups_after, merge_nearest
 from fedfomo.algorithms.fedavg import Upload
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Coordinates, Ids, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Coordinates, Ids, Parameters
 
 
 def update_norms(updates: Sequence[Tensor]) -> tuple[float, float]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
+from fedfomo.core.client import Client, Start
+from fedfomo.core.local_training import Pull
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.training import Pull
-from fedfomo.wire import Parameters
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Ids, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Ids, Parameters
 
 NOBODY = torch.empty(0, dtype=torch.int64)
 WORTHLESS = -1e9  # a set with a broken model; finite, since differences of rewards decide

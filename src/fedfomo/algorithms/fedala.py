@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
+from fedfomo.core.client import Client, Start
+from fedfomo.core.messages import Coordinates, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Coordinates, Parameters
 
 # The first weights are learnt once the last ten losses have a standard deviation below this.
 STILL, NUM_LOSSES = 0.1, 10

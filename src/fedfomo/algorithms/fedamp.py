@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, weighted_average
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.local_training import Pull
+from fedfomo.core.messages import Parameters, Table
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.training import Pull
-from fedfomo.wire import Parameters, Table
 
 
 def attraction(squared_distances: Tensor, sigma: float) -> Tensor:

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.client import Client, ClientId, Start
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Parameters
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)

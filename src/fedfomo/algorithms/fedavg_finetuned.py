@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Parameters
+from fedfomo.core.client import Client, Start
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)

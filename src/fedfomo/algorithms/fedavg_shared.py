@@ -17,11 +17,11 @@ from torch import Tensor
 
 from fedfomo.algorithms import fedavg
 from fedfomo.algorithms.fedavg import average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.data import Examples
+from fedfomo.core.messages import Ids, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.examples import Examples
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Ids, Parameters
 
 
 @dataclass(frozen=True)

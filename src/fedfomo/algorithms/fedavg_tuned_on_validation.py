@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
-from fedfomo.federation import Personalised, Trained
+from fedfomo.core.client import Client, Start
+from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, ObedientClient, Upload, average_uploads
-from fedfomo.client import ClientId, Start
+from fedfomo.core.client import ClientId, Start
+from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.errors import require
-from fedfomo.wire import Coordinates, Parameters
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.affinity import group_by_affinity
 from fedfomo.algorithms.fedavg import group_averages
 from fedfomo.algorithms.fedfomo_defences import (
     checked_mixing,
@@ -35,11 +34,12 @@ from fedfomo.algorithms.fedfomo_equations import (
     mixing_that_keeps_training,
 )
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.clustering import group_by_affinity
+from fedfomo.core.messages import Ids, Numbers, Offsets, Parameters
+from fedfomo.core.round import Personalised, Trained
+from fedfomo.core.sparse import SparseTable
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.tables import SparseTable
-from fedfomo.wire import Ids, Numbers, Offsets, Parameters
 
 # The largest float32 loss over the smallest distance is 3e50: no client finds more, and no sum of such overflows.
 LARGEST_WEIGHT = 1e100

@@ -22,10 +22,10 @@ from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.fedfomo import Findings, State, Upload, fault_of_findings
 from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Ids, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Ids, Parameters
 
 
 @dataclass(frozen=True)

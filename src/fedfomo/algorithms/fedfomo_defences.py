@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedfomo.client import Client
-from fedfomo.randomness import stream
+from fedfomo.core.client import Client
+from fedfomo.core.rng import stream
 
 SKETCHED = 256  # numbers that stand for a model: distances between sketches are true to about 5 %
 # Measured, as docs/algorithms/fedfomo.md tells: copies lie within this part of their usual distance from others, and

@@ -13,10 +13,10 @@ from typing import ClassVar
 import torch
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
+from fedfomo.core.client import Client, Start
+from fedfomo.core.local_training import Pull
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.training import Pull
 
 
 def draw_epochs(epochs: int, share_of_stragglers: float, rng: torch.Generator) -> int:

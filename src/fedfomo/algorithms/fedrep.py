@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.parts import fault_of_part, join
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.partial_models import fault_of_part, join
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Coordinates, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Coordinates, Parameters
 
 
 @dataclass(frozen=True)

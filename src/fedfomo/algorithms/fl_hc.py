@@ -14,11 +14,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.clusters import Clusters, groups_after, merge_nearest
+from fedfomo.algorithms.clustering import Clusters, groups_after, merge_nearest
 from fedfomo.algorithms.fedavg import Download, ObedientClient, Upload
-from fedfomo.client import ClientId, Start
+from fedfomo.core.client import ClientId, Start
+from fedfomo.core.messages import Coordinates, Ids
 from fedfomo.errors import require
-from fedfomo.wire import Coordinates, Ids
 
 
 def update_distances(updates: Sequence[Tensor], metric: str) -> Tensor:

@@ -11,11 +11,11 @@ from typing import ClassVar, Literal
 
 import torch
 
-from fedfomo.algorithms.clusters import average_by_cluster, far_apart, first_models
+from fedfomo.algorithms.clustering import average_by_cluster, far_apart, first_models
 from fedfomo.algorithms.ifca import Choice, ChoosingClient, Download, unknown_cluster
-from fedfomo.client import ClientId, Start
+from fedfomo.core.client import ClientId, Start
+from fedfomo.core.messages import Parameters
 from fedfomo.errors import require
-from fedfomo.wire import Parameters
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.clusters import average_by_cluster, far_apart, first_models
+from fedfomo.algorithms.clustering import average_by_cluster, far_apart, first_models
 from fedfomo.algorithms.fedavg import Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Parameters
 
 
 def best_model(losses: Tensor, rng: torch.Generator) -> int:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Parameters
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.parts import fault_of_part, join
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.algorithms.partial_models import fault_of_part, join
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Coordinates, Ids, Parameters
+from fedfomo.core.parameters import Layout
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import InputError, require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.parameters import Layout
-from fedfomo.wire import Coordinates, Ids, Parameters
 
 
 @dataclass(frozen=True)

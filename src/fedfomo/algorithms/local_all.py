@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.local import Alone, Memory
-from fedfomo.client import Client
-from fedfomo.federation import Personalised, Trained
+from fedfomo.core.client import Client
+from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)

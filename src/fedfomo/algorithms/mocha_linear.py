@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfomo.algorithms.mocha import relations
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Coordinates, Table
+from fedfomo.core.parameters import Layout
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.parameters import Layout
-from fedfomo.wire import Coordinates, Table
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.local import Memory
-from fedfomo.client import Client, ClientId, Start
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Parameters
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 
 ROWS_AT_ONCE = 4000  # what is left below a multiple of this takes no part in tr(WΩWᵀ)
 

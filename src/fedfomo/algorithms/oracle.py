@@ -13,10 +13,10 @@ from typing import ClassVar
 import torch
 
 from fedfomo.algorithms.fedavg import Upload, average_uploads
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Ids, Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import InputError
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Ids, Parameters
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, State, Upload, weighted_average
-from fedfomo.client import Client, ClientId, Descent, Start
+from fedfomo.core.client import Client, ClientId, Descent, Start
+from fedfomo.core.data import Examples
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.examples import Examples
-from fedfomo.federation import Personalised, Trained
 
 PROBE_LENGTH = 1e-2  # δ‖g‖: long enough for float32, short enough for a derivative
 

@@ -13,12 +13,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.clusters import cosines
+from fedfomo.algorithms.clustering import cosines
 from fedfomo.algorithms.fedavg import Upload, weighted_average
-from fedfomo.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.messages import Coordinates, Parameters, Table
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.wire import Coordinates, Parameters, Table
 
 # Models that differ less than this count as one, as in the authors' code.
 ALIKE = 0.9

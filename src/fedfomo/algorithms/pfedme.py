@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
-from fedfomo.client import Client, ClientId, Descent, Start
+from fedfomo.core.client import Client, ClientId, Descent, Start
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import Pull
+from fedfomo.core.messages import Parameters
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.examples import Examples
-from fedfomo.federation import Personalised, Trained
-from fedfomo.training import Pull
-from fedfomo.wire import Parameters
 
 
 @dataclass(frozen=True)

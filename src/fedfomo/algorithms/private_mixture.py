@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.client import Client, Start
+from fedfomo.core.client import Client, Start
+from fedfomo.core.messages import Coordinates, Parameters
+from fedfomo.core.parameters import Layout
+from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
-from fedfomo.federation import Personalised, Trained
-from fedfomo.parameters import Layout
-from fedfomo.wire import Coordinates, Parameters
 
 CERTAIN = 100.0  # a gate's bias that leaves the private expert nothing
 

@@ -17,9 +17,9 @@ from opacus.grad_sample import GradSampleModule
 from opacus.grad_sample.gsm_exp_weights import GradSampleModuleExpandedWeights
 from torch import Tensor, nn
 
+from fedfomo.core.data import Examples
+from fedfomo.core.model import Model
 from fedfomo.errors import InputError
-from fedfomo.examples import Examples
-from fedfomo.model import Model
 
 # What is left of a comparison between two orders of summation, relative to the longest gradient.
 TOLERANCE = 1e-4

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import Sgd, Task, descend
+from fedfomo.core.model import Model
 from fedfomo.errors import InputError
-from fedfomo.examples import Examples
-from fedfomo.model import Model
 from fedfomo.privacy.clipping import clipped_sum
-from fedfomo.privacy.sealed import Sealed
-from fedfomo.training import Sgd, Task, descend
+from fedfomo.privacy.private_data import Sealed
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from fedfomo.report.facts import Facts
-from fedfomo.writing import write_atomically
+from fedfomo.io import write_atomically
+from fedfomo.report.data import Facts
 
 SCRIPTS = (
     "core.js",

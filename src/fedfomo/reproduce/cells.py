@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedfomo.config import RunConfig, Setting
 from fedfomo.errors import unknown
 from fedfomo.privacy.config import Privacy
-from fedfomo.spelling import build, flags_of
+from fedfomo.runs.config import RunConfig, Setting
+from fedfomo.runs.config_io import build, flags_of
 
 SCALES: dict[str, str] = {
     "smoke": "seconds: handwritten digits, two rounds of one epoch; shows that everything runs, and nothing else",

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from statistics import fmean
 
-from fedfomo.data.card import PUBLISHED_EMD
+from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
 from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
 from fedfomo.reproduce.cells import SHOWN, Cell
 from fedfomo.reproduce.overview import BLANK, refresh

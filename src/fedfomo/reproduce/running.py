@@ -13,18 +13,18 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from fedfomo.client import ClientId
-from fedfomo.config import WHEREABOUTS, RunConfig
-from fedfomo.environment import source_digest
-from fedfomo.experiment import RunRecord, Tell, go_on, start_run
-from fedfomo.model import Score
-from fedfomo.preparation import Prepared
+from fedfomo.core.client import ClientId
+from fedfomo.core.determinism import instructions
+from fedfomo.core.model import Score
+from fedfomo.engine.run_dir import lock, to_json
+from fedfomo.io import write_atomically
 from fedfomo.reproduce.cells import Cell
-from fedfomo.simulation.home import lock, to_json
-from fedfomo.simulation.watching import Watcher
-from fedfomo.spelling import write_toml
-from fedfomo.threads import instructions
-from fedfomo.writing import write_atomically
+from fedfomo.runs.config import WHEREABOUTS, RunConfig
+from fedfomo.runs.config_io import write_toml
+from fedfomo.runs.provenance import source_digest
+from fedfomo.runs.run import RunRecord, Tell, go_on, start_run
+from fedfomo.runs.setup import Prepared
+from fedfomo.simulation.callbacks import Watcher
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository

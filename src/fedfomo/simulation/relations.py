@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fedfomo.client import ClientId
-from fedfomo.tables import SparseTable
+from fedfomo.core.client import ClientId
+from fedfomo.core.sparse import SparseTable
 
 
 @runtime_checkable

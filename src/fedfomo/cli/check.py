@@ -1,0 +1,80 @@
+"""The command that looks at a practitioner's own data before a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.markup import escape
+
+from fedfomo.cli.terminal import console, parse, warn
+from fedfomo.errors import InputError, require
+from fedfomo.sites.user_code import find_module, run_file
+
+if TYPE_CHECKING:
+    from fedfomo.sites.checks import SiteCard
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """Look at your own sites before a run: counts, mixes of labels, samples that are there twice, and the model.
+
+    Give a folder with a folder for each site (train and target, or train, validation and test; .npz, .safetensors or
+    .csv), or a Python file or module with `sites` and, if you like, `make_model`, `loss` and `metric`, named as the
+    arguments of `fedfomo.federate`.
+    """
+
+    source: Annotated[str, tyro.conf.Positional]
+    """The folder, file or module."""
+    validation_fraction: float | None = None
+    """Share of a site's target on which it judges models, the rest being its test; by default as in a federation."""
+    labels: Literal["classes", "numbers"] = "classes"
+    """What the column label of .csv files holds: classes, or numbers to be predicted."""
+
+
+def check(arguments: list[str]) -> None:
+    """Look at sites, and say what would mislead."""
+    config = parse("check", CheckConfig, arguments)
+    from fedfomo.sites.checks import check_sites
+    from fedfomo.sites.load_sites import read_sites
+
+    path = Path(config.source)
+    given: dict[str, Any] = {"sites": read_sites(path, config.labels)} if path.is_dir() else _from_module(config.source)
+    if config.validation_fraction is not None:
+        given["validation_fraction"] = config.validation_fraction
+    found = check_sites(**given)
+    width = max((len(card.name) for card in found.sites), default=len("site"))
+    console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
+    for card in found.sites:
+        counts = f"{card.name:<{width}} {card.train:>7} {card.validation:>8} {card.test:>7}  "
+        console.print(counts + _mixes(card), markup=False, soft_wrap=True)
+    for note in found.warnings:
+        warn(note)
+    for fault in found.faults:
+        console.print("[red]fault:[/red]", escape(fault), soft_wrap=True)
+    if found.faults:
+        raise InputError(f"{len(found.faults)} faults must be put right before these sites can federate")
+    console.print(f"{len(found.sites)} sites can federate")
+
+
+def _from_module(name: str) -> dict[str, Any]:
+    module: Any = run_file(Path(name)) if name.endswith(".py") else find_module(name)
+    require(hasattr(module, "sites"), f"{name} defines no sites: it takes sites = {{name: (train, target)}}")
+    sites = module.sites() if callable(module.sites) else module.sites
+    rest = {word: getattr(module, word) for word in ("make_model", "loss", "metric") if hasattr(module, word)}
+    return {"sites": sites, **rest}
+
+
+def _mixes(card: SiteCard) -> str:
+    if card.train_labels is None or card.target_labels is None:
+        return ""
+    return f"{_bars(card.train_labels)}  {_bars(card.target_labels)}"
+
+
+def _bars(counts: list[int]) -> str:
+    most = max(counts) or 1
+    return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)

@@ -1,0 +1,196 @@
+"""The commands about real federations."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import tyro
+
+from fedfomo.cli.terminal import choose, console, parse, warn
+from fedfomo.core.local_training import Sgd
+from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
+from fedfomo.errors import InputError, require
+from fedfomo.runs.config import SUITED
+
+FOLDER = Path("federation")
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """Make a federation: certificates, keys, settings, and a folder to hand over to every site."""
+
+    sites: str
+    """Names of the sites, with commas between."""
+    folder: Path = FOLDER
+    """Folder to make."""
+    model: Path | None = None
+    """Your model.py, for the server and all sites; by default a template."""
+    settings: FederationConfig = field(default_factory=lambda: FederationConfig(training=Sgd(**SUITED["digits"])))
+
+
+@dataclass(frozen=True)
+class AddSiteConfig:
+    """Add a site to a federation; it may be running."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The site's name."""
+    folder: Path = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
+class RemoveSiteConfig:
+    """Let a site leave a federation for good; it may be running."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The site's name."""
+    folder: Path = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Run the server of a federation until all rounds are played."""
+
+    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """Run a site until it is stopped."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The folder that the site was handed."""
+    data: Path | None = None
+    """Where the site's data are; passed on to its data.py."""
+    threads: int = 1
+    """Threads to compute with; results are the same to the bit only with the same number."""
+
+
+@dataclass(frozen=True)
+class StatusConfig:
+    """Say how far a federation is, who answers, and whether its delivery log is whole."""
+
+    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    """The federation's folder."""
+
+
+def deploy(arguments: list[str]) -> None:
+    """Set up, run and watch a federation of real sites."""
+    verbs = {
+        "init": init,
+        "add-site": add_site,
+        "remove-site": remove_site,
+        "server": server,
+        "site": site,
+        "status": status,
+    }
+    try:
+        choose("deploy", verbs, arguments)
+    except ModuleNotFoundError as error:
+        if error.name not in ("flwr", "nacl", "cryptography"):
+            raise
+        raise InputError("federations run on Flower: pip install '.[flower]' in the clone of fedfomo") from None
+
+
+def init(arguments: list[str]) -> None:
+    """Make a federation."""
+    config = parse("deploy init", InitConfig, arguments)
+    from fedfomo.deployment.provisioning import provision
+
+    names = [name.strip() for name in config.sites.split(",") if name.strip()]
+    settings = config.settings
+    settings = replace(settings, capacity=settings.capacity or 2 * len(names))
+    folder = FederationFolder(config.folder)
+    provision(folder, names, settings, config.model)
+    console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
+    console.print(f"move {config.folder / 'sites'}/NAME to each site, keys and all; its data.py there reads its data")
+    console.print(f"then: fedfomo deploy server {config.folder}, and at each site: fedfomo deploy site NAME")
+
+
+def add_site(arguments: list[str]) -> None:
+    """Add a site to a federation."""
+    config = parse("deploy add-site", AddSiteConfig, arguments)
+    from fedfomo.deployment import provisioning
+
+    place = provisioning.add_site(FederationFolder(config.folder), config.name)
+    console.print(f"move {place.path} to the site; a running server serves it from the next round", soft_wrap=True)
+
+
+def remove_site(arguments: list[str]) -> None:
+    """Let a site leave a federation."""
+    config = parse("deploy remove-site", RemoveSiteConfig, arguments)
+    from fedfomo.deployment import provisioning
+
+    folder = FederationFolder(config.folder)
+    staying = provisioning.remove_site(folder, config.name)
+    console.print(f"{config.name} has left: a running server asks it nothing from the next round on", soft_wrap=True)
+    minimum = folder.config().minimum
+    if len(staying) < minimum:
+        warn(f"{len(staying)} of at least {minimum} sites stay: no round is played until `deploy add-site` adds more")
+
+
+def server(arguments: list[str]) -> None:
+    """Run the server of a federation."""
+    config = parse("deploy server", ServerConfig, arguments)
+    from fedfomo.deployment.server_supervisor import ServerProcess
+
+    folder = FederationFolder(config.folder)
+    host, port = folder.config().listens_on
+    if not is_loopback(host):
+        warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
+    _stop_on_termination()
+    ServerProcess(folder, warn).run()
+    status([str(config.folder)])
+
+
+def site(arguments: list[str]) -> None:
+    """Run a site."""
+    config = parse("deploy site", SiteConfig, arguments)
+    require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
+    from fedfomo.deployment.site_supervisor import SiteProcess
+
+    place = SiteFolder(config.folder)
+    process = SiteProcess(place, config.data, config.threads, warn)
+    console.print(what_leaves(place), soft_wrap=True, markup=False)
+    _stop_on_termination()
+    process.run()
+
+
+def status(arguments: list[str]) -> None:
+    """Say how far a federation is."""
+    config = parse("deploy status", StatusConfig, arguments)
+    from fedfomo.deployment.status import sentences
+
+    for sentence in sentences(FederationFolder(config.folder)):
+        console.print(sentence, soft_wrap=True, markup=False)
+
+
+def what_leaves(site: SiteFolder) -> str:
+    """Say what a site sends, and what it has settled about its records."""
+    from fedfomo.deployment.privacy_ledger import settled
+
+    settings, bill = settled(site)
+    kinds = "numbers of records, and what was found out about models that were sent here; never examples"
+    if not settings.is_on:
+        leaves = f"models as they were trained, test scores, {kinds}"
+        return f"what leaves this site: {leaves}; {site.privacy_settings} can add noise"
+    limit = settings.epsilon if settings.budget is None else settings.budget
+    judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"
+    training = f"training records: ε at most {limit:g} (δ = {settings.delta:g}); validation records: {judged}"
+    spent = f"{bill.fault or training}; {site.bill} says what was spent"
+    return f"what leaves this site: models trained with noise, {kinds}; {spent}"
+
+
+def _stop_on_termination() -> None:
+    """End Flower's processes when this one is asked to end."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

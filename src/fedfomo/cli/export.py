@@ -1,0 +1,106 @@
+"""The command that hands a model over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fedfomo.cli.terminal import console, parse, require_file
+from fedfomo.errors import reading, require, unknown
+from fedfomo.io import write_atomically
+
+SNIPPET = """
+from safetensors.torch import load_file
+{imports}
+model = {build}
+model.load_state_dict(load_file("{file}"))
+model.eval()
+"""
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write one client's final model as a state_dict in safetensors, and show how to load it."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run or of a comparison, or one that `federate` saved."""
+    site: str
+    """The site's name; of a run, the client's number."""
+    out: Path | None = None
+    """The file to write; by default named after the site, here."""
+    method: str | None = None
+    """Of a comparison, the method; by default FedFomo, if it is among them."""
+    seed: int | None = None
+    """Of a comparison, the seed; by default the first."""
+
+
+def export(arguments: list[str]) -> None:
+    """Write one client's model."""
+    config = parse("export", ExportConfig, arguments)
+    from safetensors.torch import save
+
+    from fedfomo.core.archives import read_tensors
+
+    require(config.run.is_dir(), f"there is no folder {config.run}")
+    is_saved = (config.run / "summary.json").exists()
+    file, imports, build = _saved(config) if is_saved else _of_run(config)
+    out = config.out or Path(file.name if is_saved else f"{file.stem}.safetensors")
+    require_file(out)
+    tensors = read_tensors(file)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, save(tensors))
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    console.print(f"{len(tensors)} tensors with {numbers:,} numbers are in {out}; they load with", soft_wrap=True)
+    console.print(SNIPPET.format(imports=imports, build=build, file=out), markup=False, soft_wrap=True)
+
+
+def _saved(config: ExportConfig) -> tuple[Path, str, str]:
+    summary = config.run / "summary.json"
+    with reading(summary, "save the federation's result again"):
+        content: dict[str, Any] = json.loads(summary.read_text())
+        sites = dict[str, Any](content["sites"])
+        imports, build = _built_by(content["method"], content["options"], "make_model()")
+    if config.site not in sites:
+        raise unknown("site", config.site, sites)
+    return config.run / f"{config.site}.safetensors", imports, f"{build}  # make_model: your own"
+
+
+def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
+    from fedfomo.report.select_run import choice_in_words, find_run
+    from fedfomo.runs.config_io import options_of
+    from fedfomo.runs.provenance import read_environment
+    from fedfomo.runs.run import read_config
+
+    folder = find_run(config.run, config.method, config.seed)
+    if folder != config.run:
+        console.print(choice_in_words(folder), soft_wrap=True)
+    require((folder / "result.json").exists(), f"{folder} is not finished: go on with `fedfomo resume {config.run}`")
+    files = {str(int(path.stem.removeprefix("client-"))): path for path in (folder / "models").glob("client-*")}
+    site = config.site.removeprefix("client ").removeprefix("client-")
+    if site not in files:
+        raise unknown("client", config.site, files)
+    environment = read_environment(folder)
+    network, scale = environment["network"], environment.get("scale")
+    plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
+    played = read_config(folder)
+    imports, build = _built_by(played.method, options_of(played.options), plain)
+    scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
+    return files[site], f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
+
+
+def _built_by(method: str, options: Mapping[str, Any], network: str) -> tuple[str, str]:
+    """Spell out what a method's clients predict with: the network, or one that the method builds around it."""
+    from fedfomo.algorithms import make_algorithm
+    from fedfomo.core.round import OwnNetwork
+
+    if not isinstance(make_algorithm(method, options), OwnNetwork):
+        return "", network
+    return (
+        "from fedfomo.algorithms import make_algorithm\n",
+        f"make_algorithm({method!r}, {dict(options)!r}).network({network})",
+    )

@@ -1,0 +1,85 @@
+"""The command line: finds the command, and turns what a user can put right into one line.
+
+Torch takes seconds to import, so nothing here, nor a command's own help, imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from fedfomo.cli.terminal import fail
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault, sentence_of, unknown
+
+USAGE = """\
+usage: fedfomo COMMAND [--help]
+
+Personalised federated learning: every client federates with the clients that help it.
+
+  demo        local training, FedAvg and FedFomo side by side on handwritten digits, about a minute
+  run         run one method and keep everything about it in a folder
+  compare     run several methods on the same clients, over several seeds, and show one table
+  resume      go on with a run or a comparison that was stopped or killed
+  report      write one HTML file about a run: who benefits from whom, and does federating pay;
+              report compare: about several, whose methods are set against each other
+  export      write one client's model, ready for load_state_dict
+  check       look at your own sites before a run: counts, labels, samples that are there twice
+  methods     list the methods; with a name, its options
+  scenarios   list the ways to spread data over clients; with show, what every client would hold
+  data        download a public data set
+  latent      build the paper's latent distributions of a data set
+  reproduce   compute the paper's tables and figures, with its numbers beside ours
+  deploy      set up, run and watch a federation of real sites
+
+Every command explains itself: fedfomo run --help
+"""
+
+
+COMMANDS = {
+    "demo": "run",
+    "run": "run",
+    "compare": "run",
+    "resume": "run",
+    "report": "report",
+    "export": "export",
+    "check": "check",
+    "methods": "methods",
+    "scenarios": "data",
+    "data": "data",
+    "latent": "data",
+    "reproduce": "reproduce",
+    "deploy": "deploy",
+}
+"""From a command to the module of `fedfomo.cli` with the function of that name."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command; bad input ends it with one line and exit code 2."""
+    try:
+        _run_command(list(sys.argv[1:] if arguments is None else arguments))
+    except InputError as error:
+        fail(sentence_of(error), 2)
+    except KeyboardInterrupt:
+        fail("stopped", 130)
+    except BrokenPipeError:  # whoever was reading, `head` for one, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+        sys.exit(141)
+    except OSError as error:
+        if not is_disk_fault(error):
+            raise
+        fail(disk_sentence(error), 2)
+    sys.exit(0)
+
+
+def _run_command(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    command: Callable[[list[str]], None] = getattr(import_module(f"fedfomo.cli.{COMMANDS[name]}"), name)
+    command(rest)

@@ -1,0 +1,40 @@
+"""The command about methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from fedfomo.cli.terminal import console, parse
+
+
+@dataclass(frozen=True)
+class MethodsConfig:
+    """List the methods; with a name, the options of that method."""
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """A method."""
+
+
+def methods(arguments: list[str]) -> None:
+    """Describe the methods."""
+    config = parse("methods", MethodsConfig, arguments)
+    from fedfomo.algorithms import ALGORITHMS, describe
+
+    if config.name is None:
+        for name in ALGORITHMS:
+            about = describe(name)
+            console.print(f"[bold]{name}[/bold]  {about.summary}")
+            console.print(f"    sends {about.sends}; computes {about.compute}", style="dim")
+        console.print("\nOptions of one of them: fedfomo methods NAME")
+        return
+    about = describe(config.name)
+    console.print(f"[bold]{config.name}[/bold]  {about.summary}")
+    console.print(f"sends {about.sends}; computes {about.compute}")
+    for option in about.options:
+        console.print(f"  {option.name}={option.default}", style="cyan")
+        console.print(f"      {option.help}")
+    example = f" --options {about.options[0].name}={about.options[0].default}" if about.options else ""
+    console.print(f"\nfedfomo run --method {config.name}{example}")

@@ -1,0 +1,115 @@
+"""The command that writes reports: about one run, or about several side by side."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from fedfomo.cli.terminal import console, parse, require_file
+from fedfomo.errors import InputError, require
+
+if TYPE_CHECKING:
+    from fedfomo.report.data import Facts
+    from fedfomo.runs.setup import Prepared
+
+MOST_SENTENCES = 20  # more clients than that are for the page
+WATCH_SECONDS = 1.0  # between two looks at the log
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Write one HTML file that shows who benefits from whom in a run, and whether federating pays for each client.
+
+    Several comparisons side by side: fedfomo report compare RUNS…
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run or of a comparison."""
+    out: Path | None = None
+    """The file to write; by default report.html in the folder."""
+    method: str | None = None
+    """Of a comparison, the method that the report is about; by default FedFomo, if it is among them."""
+    seed: int | None = None
+    """Of a comparison, the seed; by default the first."""
+    beside: tuple[Path, ...] = ()
+    """Further runs on the same clients to measure this one against."""
+    watch: bool = False
+    """Wait until the run begins, and rewrite the file after every round until it ends."""
+
+
+@dataclass(frozen=True)
+class CompareReportConfig:
+    """Write one HTML file that sets methods against each other, client by client, on one or several scenarios."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of comparisons, or of runs; those with the same clients and settings are put together."""
+    out: Path = Path("comparison.html")
+    """The file to write."""
+
+
+def report(arguments: list[str]) -> None:
+    """Write the report of a run."""
+    if arguments[:1] == ["compare"]:
+        _compare(arguments[1:])
+        return
+    config = parse("report", ReportConfig, arguments)
+    require_file(config.out)
+    from fedfomo.report.from_run import prepare_run
+    from fedfomo.report.select_run import choice_in_words, find_run, has_begun, require_begun
+
+    folder = find_run(config.run, config.method, config.seed)
+    if folder != config.run:
+        console.print(choice_in_words(folder), soft_wrap=True)
+    if config.watch and not has_begun(folder):
+        console.print(f"waiting for {folder} to begin", soft_wrap=True)
+    while config.watch and not has_begun(folder):
+        time.sleep(WATCH_SECONDS)
+    require_begun(config.run, folder)
+    out = config.out or config.run / "report.html"
+    loaded = prepare_run(folder)
+    seen = -1
+    while config.watch and not (folder / "result.json").exists():
+        log = folder / "rounds.jsonl"
+        size = log.stat().st_size if log.exists() else 0
+        if size != seen:
+            seen = size
+            facts = _write(folder, out, config.beside, loaded)
+            console.print(f"round {len(facts.rounds)} of {facts.rounds_planned}: {out}", soft_wrap=True)
+        time.sleep(WATCH_SECONDS)
+    facts = _write(folder, out, config.beside, loaded)
+    if len(facts.sentences) <= MOST_SENTENCES:
+        for sentence in facts.sentences:
+            console.print(sentence, markup=False, soft_wrap=True)
+    if facts.advice:
+        console.print(facts.advice, markup=False, soft_wrap=True)
+    console.print(f"the report, for any browser: {out}", soft_wrap=True)
+
+
+def _compare(arguments: list[str]) -> None:
+    config = parse("report compare", CompareReportConfig, arguments)
+    require_file(config.out)
+    require(bool(config.runs), "give the folders of some runs or comparisons")
+    import json
+
+    from fedfomo.report.compare_runs import arenas_of
+    from fedfomo.report.comparison import comparison_facts
+    from fedfomo.report.page import COMPARISON_SCRIPTS, write_page
+
+    facts = comparison_facts(arenas_of(config.runs))
+    spelled = json.dumps(facts, allow_nan=False, separators=(",", ":"))
+    write_page(config.out, "fedfomo: methods compared", spelled, COMPARISON_SCRIPTS)
+    console.print(f"the report, for any browser: {config.out}", soft_wrap=True)
+
+
+def _write(folder: Path, out: Path, beside: tuple[Path, ...], loaded: Prepared | InputError) -> Facts:
+    from fedfomo.report.build import compile_facts
+    from fedfomo.report.from_run import gather
+    from fedfomo.report.page import write_report
+
+    facts = compile_facts(gather(folder, beside, loaded))
+    write_report(facts, out)
+    return facts

@@ -1,0 +1,157 @@
+"""The scenario card as a person sees it in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fedfomo.datasets.scenario_summary import Card, ClientCard, overlap
+
+LEVELS = "▁▂▃▄▅▆▇█"
+NONE = "·"
+MOST_ROWS = 30  # clients; of more, their groups are shown, or the first few
+ABRIDGED_TO = 10
+_BESIDE_BARS = 60  # columns of the terminal
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the table: a client, or all clients of a group."""
+
+    name: str
+    group: int | None
+    examples: tuple[str, str, str]
+    train_labels: Sequence[int]
+    target_labels: Sequence[int]
+
+
+def draw_card(card: Card, width: int = 80) -> Group:
+    """Draw a card for a terminal of some width: the scenario's figures, then what every client holds."""
+    most_bars = max((width - _BESIDE_BARS) // 2, 10)
+    return Group(_title(card), _figures(card), _table(card, most_bars), _caption(card, most_bars))
+
+
+def bars(counts: Sequence[int], most_bars: int) -> str:
+    """Draw a mix of labels: a bar per label, or per few neighbouring ones; the highest is full."""
+    together = labels_a_bar(len(counts), most_bars)
+    heights = [sum(counts[start : start + together]) for start in range(0, len(counts), together)]
+    top = max(heights)
+    # Rounding up keeps what is there at all visible.
+    return "".join(LEVELS[-(-len(LEVELS) * height // top) - 1] if height else NONE for height in heights)
+
+
+def labels_a_bar(num_classes: int, most_bars: int) -> int:
+    """Return how many neighbouring labels share a bar."""
+    return -(-num_classes // most_bars)
+
+
+def _title(card: Card) -> Text:
+    config = card.config
+    kind = config.scenario
+    if config.has_groups:
+        kind += f", {config.distributions} " + ("classes" if config.representation == "classes" else "distributions")
+    return Text(f"{card.dataset}, {kind}, {len(card.clients):,} clients, seed {card.seed}", style="bold")
+
+
+def _figures(card: Card) -> Table:
+    figures = Table.grid(padding=(0, 2))
+    examples = f"{card.train:,} to train on, {card.validation:,} to validate on, {card.test:,} to test on"
+    figures.add_row("examples", examples)
+    if card.shared:
+        given = f"{100 * card.config.share_fraction:g} % of each client's training examples"
+        figures.add_row("shared", f"{card.shared:,} that all clients train on, {given}")
+    published = "" if card.emd_published is None else f", the paper's {card.emd_published:.2f}"
+    figures.add_row(
+        "label EMD", f"{card.emd_l1:.2f} (Σ|p − q|), {card.emd_official:.2f} as the authors count{published}"
+    )
+    overlaps = [client.overlap for client in card.clients if client.overlap is not None]
+    if card.mean_overlap is not None:
+        least = f"at least {100 * min(overlaps):.0f} %"
+        figures.add_row("overlap", f"{100 * card.mean_overlap:.0f} % of the labels trained on and judged on, {least}")
+    away = f"{100 * card.share_out_of_distribution:.0f} % of the clients"
+    figures.add_row("targets", f"{away} are judged on a distribution that is not theirs")
+    return figures
+
+
+def _table(card: Card, most_bars: int) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    grouped = card.clients[0].group is not None
+    table.add_column("client", no_wrap=True)
+    for heading in (*(["group"] if grouped else []), "train", "validation", "test"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("trains on", "judged on"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("overlap", justify="right", no_wrap=True)
+    for row in _rows(card):
+        common = overlap(row.train_labels, row.target_labels)
+        table.add_row(
+            row.name,
+            *([str(row.group)] if grouped else []),
+            *row.examples,
+            bars(row.train_labels, most_bars),
+            bars(row.target_labels, most_bars),
+            "" if common is None else f"{100 * common:.0f} %",
+        )
+    return table
+
+
+def _rows(card: Card) -> list[_Row]:
+    numbered = list(enumerate(card.clients))
+    if len(numbered) <= MOST_ROWS:
+        return [_client_row(number, client) for number, client in numbered]
+    by_group: dict[int, list[ClientCard]] = {}
+    for client in card.clients:
+        if client.group is not None:
+            by_group.setdefault(client.group, []).append(client)
+    if 0 < len(by_group) <= MOST_ROWS:
+        return [_group_row(group, members) for group, members in sorted(by_group.items())]
+    return [_client_row(number, client) for number, client in numbered[:ABRIDGED_TO]]
+
+
+def _client_row(number: int, client: ClientCard) -> _Row:
+    return _Row(
+        name=str(number) if client.target == number else f"{number} → {client.target}",
+        group=client.group,
+        examples=(f"{client.train:,}", f"{client.validation:,}", f"{client.test:,}"),
+        train_labels=client.train_labels,
+        target_labels=client.target_labels,
+    )
+
+
+def _group_row(group: int, members: Sequence[ClientCard]) -> _Row:
+    return _Row(
+        name=f"{len(members):,} clients",
+        group=group,
+        examples=(
+            _range([client.train for client in members]),
+            _range([client.validation for client in members]),
+            _range([client.test for client in members]),
+        ),
+        train_labels=_total([client.train_labels for client in members]),
+        target_labels=_total([client.target_labels for client in members]),
+    )
+
+
+def _total(mixes: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(counts) for counts in zip(*mixes, strict=True)]
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def _caption(card: Card, most_bars: int) -> Text:
+    together = labels_a_bar(card.num_classes, most_bars)
+    each = "a bar per label" if together == 1 else f"a bar per {together} labels"
+    words = [f"Labels 0 to {card.num_classes - 1}, {each}; a mix's highest bar is full, {NONE} stands for none."]
+    if len(card.clients) > MOST_ROWS:
+        words.append("Every client is in the file that --json FILE writes.")
+    elif any(client.target != number for number, client in enumerate(card.clients)):
+        words.append("0 → 1: client 0 is judged on the data of client 1.")
+    return Text("\n".join(words), style="dim")

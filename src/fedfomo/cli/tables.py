@@ -1,0 +1,117 @@
+"""Results: methods side by side, and who helps whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from fedfomo.runs.run import RunRecord
+
+# The more a receiver took from a giver, the fuller and brighter the cell.
+SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
+LEGEND = """\
+updated: after the last federated update; trained: after the last local training
+p10: 10th percentile of clients; vs Local: % of clients better/worse than alone
+↓ to clients, ↑ to the server, over the whole run; work: gradients computed, Local = 1"""
+NAMED_RIVALS = 5  # more than that make a paragraph nobody reads
+MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
+
+
+def comparison_table(records: Sequence[RunRecord]) -> Table:
+    """Show methods as rows; figures are means over seeds of means over clients."""
+    title = "Test accuracy in %: mean over clients ± over seeds"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
+    table.add_column("method", no_wrap=True)
+    for heading in ("updated", "trained", "worst", "p10", "vs Local", "MB ↓ ↑", "work"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    by_method: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_method.setdefault(record.method, []).append(record)
+    local = {record.seed: record for record in by_method.get("local", [])}
+    best = max(fmean(r.summary().mean for r in runs) for runs in by_method.values())
+    for method, runs in by_method.items():
+        at_update = [run.summary(local.get(run.seed)) for run in runs]
+        at_training = [run.summary(point="after_training") for run in runs]
+        better = [s.share_better for s in at_update if s.share_better is not None]
+        worse = [s.share_worse for s in at_update if s.share_worse is not None]
+        against = f"{100 * fmean(better):.0f}/{100 * fmean(worse):.0f}" if method != "local" and better else ""
+        bytes_down, bytes_up = fmean(r.traffic.bytes_down for r in runs), fmean(r.traffic.bytes_up for r in runs)
+        work = fmean(run.gradients / local[run.seed].gradients if run.seed in local else 0.0 for run in runs)
+        is_best = fmean(s.mean for s in at_update) == best
+        table.add_row(
+            method,
+            _spread([s.mean for s in at_update]),
+            _spread([s.mean for s in at_training]),
+            f"{100 * fmean(s.worst for s in at_update):.1f}",
+            f"{100 * fmean(s.tenth_percentile for s in at_update):.1f}",
+            against,
+            f"{bytes_down / 1e6:.0f} {bytes_up / 1e6:.0f}",
+            f"{work:.1f}" if work else "",
+            style="bold" if is_best else None,
+        )
+    return table
+
+
+def learning_map(taken: Sequence[Sequence[float]], groups: Sequence[int] | None) -> Text:
+    """Draw who learnt from whom: a row for each receiver, brighter where more of a giver's models was mixed in."""
+    clients = sorted(range(len(taken)), key=lambda c: (groups[c] if groups else 0, c))
+    brightest = max((taken[r][g] for r in clients for g in clients if r != g), default=0.0)
+    if len(clients) > MAP_LIMIT:
+        return Text(f"({len(clients)} clients: too many to draw here; the matrix is in the run's folder)")
+    drawing = Text("giver      " + "".join(f"{c:>3}" for c in clients) + "\n", style="dim")
+    for receiver in clients:
+        group = f"group {groups[receiver]}" if groups else "client"
+        drawing.append(f"{group:<8}{receiver:>3}", style="dim")
+        for giver in clients:
+            if giver == receiver:
+                drawing.append("  ·", style="dim")
+            else:
+                height = taken[receiver][giver] / brightest if brightest > 0 else 0.0
+                step = math.ceil(height * (len(SHADES) - 1))
+                drawing.append(" " + " ░▒▒▓▓█"[step] * 2, style=SHADES[step])
+        drawing.append("\n")
+    return drawing
+
+
+def recovery_sentence(record: RunRecord) -> str:
+    """Say in words how well the affinity matrix shows the groups behind the clients."""
+    if record.groups is None or record.groups_found is None or record.group_agreement is None:
+        return ""
+    found = record.group_agreement
+    members: dict[int, list[int]] = {}
+    for client, group in enumerate(record.groups_found):
+        members.setdefault(group, []).append(client)
+    named = "; ".join(", ".join(map(str, clients)) for clients in sorted(members.values()))
+    outcome = "recovers every one of them" if found == 1 else f"finds {named}"
+    return (
+        f"Seed {record.seed}: clustering what clients think of each other into {len(members)} groups {outcome}"
+        f" (adjusted Rand index {found:.2f})."
+    )
+
+
+def verdict(records: Sequence[RunRecord]) -> str:
+    """Say what FedFomo gained over the others, on average over seeds and clients."""
+    means: dict[str, list[float]] = {}
+    for record in records:
+        means.setdefault(record.method, []).append(100 * record.summary().mean)
+    ours = fmean(means["fedfomo"])
+    others = {method: fmean(values) for method, values in means.items() if method != "fedfomo"}
+    if len(others) > NAMED_RIVALS:
+        place = 1 + sum(mean > ours for mean in others.values())
+        best = max(others, key=lambda method: others[method])
+        return (
+            f"FedFomo ends at {ours:.1f} %, place {place} of {len(means)}: {ours - others['local']:+.1f} against local,"
+            f" {ours - others[best]:+.1f} against {best}, the best of the others."
+        )
+    gains = [f"{ours - mean:+.1f} against {method}" for method, mean in others.items()]
+    return f"FedFomo ends at {ours:.1f} %: {', '.join(gains)}."
+
+
+def _spread(means: Sequence[float]) -> str:
+    spread = f" ± {100 * stdev(means):.1f}" if len(means) > 1 else ""
+    return f"{100 * fmean(means):.1f}{spread}"

@@ -1,0 +1,1 @@
+"""What a method is written in: models as vectors, data, local training, messages, the round."""

@@ -1,0 +1,156 @@
+"""What an algorithm may use on a client: data, training, judgement, and nothing of the engine behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.local_training import LocalTrainer, Penalty, Task
+from fedfomo.core.model import Model
+from fedfomo.core.parameters import Layout
+from fedfomo.core.rng import layers_draw_from, seed_for_layers, stream
+
+ClientId = int
+
+
+@dataclass(frozen=True)
+class Start:
+    """What server and clients know before the first round."""
+
+    initial: Tensor  # θ⁰, the same for all
+    layout: Layout
+    num_clients: int  # ids are below this; a federation may keep room for clients that join later
+    rounds: int  # T: how many are planned
+    groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
+    targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
+    present: tuple[ClientId, ...] | None = None  # who is there from the start, as the server knows; None: all of them
+
+    @property
+    def members(self) -> tuple[ClientId, ...]:
+        """Who is there from the start."""
+        return tuple(range(self.num_clients)) if self.present is None else self.present
+
+
+class Judge(Protocol):
+    """The one way in which a client's data are read to judge models."""
+
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
+        """Return each θ's mean loss; NaN for each if there are no examples."""
+        ...
+
+
+class ExactJudge:
+    """Tells the losses as they are."""
+
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
+        """Return each θ's mean loss; NaN for each if there are no examples."""
+        return torch.tensor([model.loss(theta, examples) for theta in thetas], dtype=torch.float64)
+
+
+@dataclass
+class Effort:
+    """What a client has computed so far in a round."""
+
+    gradients: int = 0  # examples × passes that were differentiated
+    losses: list[float] = field(default_factory=list[float])  # of the models that it judged, as its judge told them
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client during one round."""
+
+    id: ClientId
+    data: ClientData
+    start: Start
+    model: Model
+    trainer: LocalTrainer
+    round: int
+    seed: int
+    judge: Judge = field(default_factory=ExactJudge)
+    effort: Effort = field(default_factory=Effort)
+
+    @property
+    def num_trainable(self) -> int:
+        """How many leading coordinates of θ are trainable; the rest are buffers."""
+        return self.model.layout.num_trainable
+
+    @property
+    def learning_rate(self) -> float:
+        """The trainer's step size in this round."""
+        return self.trainer.learning_rate_in(self.round)
+
+    def train(
+        self,
+        start: Tensor,
+        *,
+        penalty: Penalty | None = None,
+        epochs: int | None = None,
+        moving: Tensor | None = None,
+        stays: bool = False,
+        examples: Examples | None = None,
+        purpose: str = "train",
+    ) -> Tensor:
+        """Train from `start` on the client's training examples, or on others of its own.
+
+        Two trainings with the same purpose see the same batches; `moving` is a mask of the coordinates that may
+        change; `stays` promises that nothing that comes of it, not even indirectly, ever leaves the client.
+        """
+        examples = self.data.train if examples is None else examples
+        self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)
+        task = Task(start, examples, self.round, self._rng(purpose), penalty, epochs, moving, stays)
+        return self.trainer.train(self.model, task)
+
+    def descent(self, purpose: str = "train") -> Descent:
+        """Take local training apart, for a method that has a loop of its own."""
+        return Descent(self, self._rng(purpose))
+
+    def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
+        """Judge models on the client's target; NaN for each if it has no validation data."""
+        losses = self.judge.losses(self.model, models, self.data.validation)
+        self.effort.losses += losses.tolist()
+        return losses
+
+    def training_losses(self, models: Sequence[Tensor], examples: Examples | None = None) -> Tensor:
+        """Judge models on the client's training examples, or on some of them."""
+        return self.judge.losses(self.model, models, self.data.train if examples is None else examples)
+
+    def random(self, purpose: str) -> torch.Generator:
+        """Return a generator for an algorithm's own draws on this client in this round."""
+        return stream(self.seed, "algorithm", purpose, self.round, self.id)
+
+    def _rng(self, purpose: str) -> torch.Generator:
+        return stream(self.seed, purpose, self.round, self.id)
+
+
+class Descent:
+    """Batches and gradients of the client's own training, as its trainer makes them."""
+
+    def __init__(self, client: Client, rng: torch.Generator) -> None:
+        self._client = client
+        self._rng = rng
+        # Drawn first, as a plain training does, so that the same purpose shuffles alike here and there.
+        self._layers = torch.Generator().manual_seed(seed_for_layers(rng))
+
+    def batches(self, epochs: int | None = None, examples: Examples | None = None) -> Iterator[Examples]:
+        """Cut the training examples, or others of the client's, into the batches of one round."""
+        trainer = self._client.trainer
+        examples = self._client.data.train if examples is None else examples
+        return trainer.batches(examples, epochs or trainer.epochs, self._rng)
+
+    def gradient(self, theta: Tensor, batch: Examples) -> Tensor:
+        """Return a new gradient of the training objective at θ with respect to the trainable coordinates.
+
+        θ is the caller's working copy: its buffers move as a forward pass in training mode moves them.
+        """
+        client = self._client
+        client.effort.gradients += round(batch.expected)
+        client.model.load(theta)
+        with layers_draw_from(self._layers):
+            gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
+        theta[client.num_trainable :] = client.model.read()[client.num_trainable :]
+        return gradient

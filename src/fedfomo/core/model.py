@@ -1,0 +1,290 @@
+"""Loss, gradient and accuracy as functions of (θ, examples), for any `nn.Module` and any loss."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.core.data import Examples
+from fedfomo.core.loss_shapes import require_one_label_each
+from fedfomo.core.parameters import Layout
+from fedfomo.errors import InputError, require
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and labels to the batch's mean loss (or one loss per example)."""
+
+Metric = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and labels to one figure per example; higher is better."""
+
+# Scoring needs no gradients, so batches can be larger than in training; still larger ones leave the cache.
+EVALUATION_BATCH = 200
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Tell for each example whether the largest output is the label's; outputs that are not numbers are wrong."""
+    return ((outputs.argmax(dim=1) == labels) & torch.isfinite(outputs).all(dim=1)).float()
+
+
+def per_example(loss: Loss) -> Loss:
+    """Return a loss as one value per example, where that is known how to do."""
+    if isinstance(loss, nn.Module):
+        separate: Any = copy.copy(loss)
+        if not hasattr(separate, "reduction"):
+            return loss
+        separate.reduction = "none"
+    elif getattr(loss, "__module__", None) == nn.functional.__name__:
+        separate = partial(cast(Any, loss), reduction="none")
+    else:
+        return loss
+
+    def losses(outputs: Tensor, labels: Tensor) -> Tensor:
+        values: Tensor = separate(outputs, labels)
+        return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+    return losses
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one model does on one set of examples; NaN when the set is empty."""
+
+    loss: float
+    accuracy: float
+    num_examples: int
+
+
+class Model:
+    """An architecture with its loss: everything about a network but its parameters.
+
+    The architecture's tensors are views of one working vector, and its gradients views of another, so an optimiser's
+    step is one operation on vectors. Every θ is copied in and copied out: no caller's vector is ever written to.
+    Whatever the device of the network, callers hold θ and examples in main memory.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss = nn.functional.cross_entropy,
+        metric: Metric = accuracy,
+        channels_last: bool = False,
+    ) -> None:
+        self.layout = Layout.of(module, channels_last)
+        self.architecture = module
+        self.criterion = loss
+        self.metric = metric
+        self.device = next(module.parameters()).device
+        self._theta = self.layout.flatten(module).to(self.device)
+        self._gradient = torch.zeros(self.layout.num_trainable, device=self.device)
+        self._integers = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
+        self._has_buffers = any(True for _ in module.buffers())
+        self._bind()
+        module.train()
+        self._batch_norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def trainable(self) -> Tensor:
+        """The working parameters' trainable coordinates, live: writing to them changes the module."""
+        return self._theta[: self.layout.num_trainable]
+
+    def read(self) -> Tensor:
+        """Copy the working parameters out."""
+        self._rebind_replaced_buffers()
+        return self._theta.to("cpu", copy=True)
+
+    def load(self, theta: Tensor) -> Tensor:
+        """Copy θ into the module and return its trainable coordinates, live.
+
+        Integer buffers are set back to the values that the module was built with.
+        """
+        self._rebind_replaced_buffers()
+        self._theta.copy_(theta)
+        for name, value in self._integers.items():
+            self.architecture.get_buffer(name).copy_(value)
+        return self.trainable
+
+    def backward(self, batch: Examples) -> Tensor:
+        """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it."""
+        self._set_mode(training=True)
+        for layer in self._batch_norms:
+            # One example has no variance to normalise by: BatchNorm uses its running statistics.
+            layer.train(len(batch) > 1)
+        self._gradient.zero_()
+        self._mean_loss(batch.to(self.device)).backward()
+        return self._gradient
+
+    def losses(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
+        """Return one loss per example at the loaded parameters, in training mode, to go back from.
+
+        `through` stands for the network where somebody has wrapped it.
+        """
+        self._set_mode(training=True)
+        return self._example_losses(batch, through)
+
+    @torch.no_grad()
+    def losses_at(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return one loss per example at θ, in evaluation mode."""
+        self.load(theta)
+        self._set_mode(training=False)
+        batches = [batch.to(self.device) for batch in examples.batches(EVALUATION_BATCH)]
+        return torch.cat([self._example_losses(batch).cpu() for batch in batches])
+
+    @torch.no_grad()
+    def score(self, theta: Tensor, examples: Examples) -> Score:
+        """Return the exact sample means of loss and metric at θ, in evaluation mode."""
+        if len(examples) == 0:
+            return Score(float("nan"), float("nan"), 0)
+        self.load(theta)
+        self._set_mode(training=False)
+        loss, metric = 0.0, 0.0
+        for batch in examples.batches(EVALUATION_BATCH):
+            batch = batch.to(self.device)
+            outputs = self._outputs(batch)
+            loss += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
+            metric += float(self.metric(outputs, batch.labels).double().sum())
+        return Score(loss / len(examples), metric / len(examples), len(examples))
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return the network's outputs at θ, in evaluation mode."""
+        self.load(theta)
+        self._set_mode(training=False)
+        return self._outputs(examples.to(self.device)).cpu()
+
+    @torch.no_grad()
+    def figures(self, theta: Tensor, examples: Examples) -> Tensor:
+        """Return the metric at θ of every single example, in evaluation mode."""
+        self.load(theta)
+        self._set_mode(training=False)
+        batches = (batch.to(self.device) for batch in examples.batches(EVALUATION_BATCH))
+        figures = [self.metric(self._outputs(batch), batch.labels).double().flatten().cpu() for batch in batches]
+        return torch.cat(figures) if figures else torch.empty(0, dtype=torch.float64)
+
+    def loss(self, theta: Tensor, examples: Examples) -> float:
+        """Return the exact sample mean of the loss at θ, in evaluation mode."""
+        return self.score(theta, examples).loss
+
+    @torch.no_grad()
+    def try_out(self, theta: Tensor, examples: Examples) -> None:
+        """Refuse, in words, examples that the network, the loss or the metric cannot take, judging by two of them."""
+        few = examples.take(_extremes(examples.labels)).to(self.device)
+        self.load(theta)
+        self._set_mode(training=False)
+        step = "the model cannot take"
+        try:
+            outputs = self._outputs(few)
+            step = f"the metric cannot take {_described(outputs, few.labels)} of"
+            metric = self.metric(outputs, few.labels)
+            step = f"the loss cannot take {_described(outputs, few.labels)} of"
+            require_one_label_each(self.criterion, outputs, few.labels)
+            loss = self.criterion(outputs, few.labels)
+        except InputError:
+            raise
+        except Exception as error:  # whatever a user's own code raises
+            raise InputError(f"{step} these examples ({type(error).__name__}: {error})") from error
+        require(loss.numel() in (1, len(few)), f"the loss gives {tuple(loss.shape)}: give the mean, or one per example")
+        is_per_example = isinstance(metric, Tensor) and metric.numel() == len(few)  # pyright: ignore[reportUnnecessaryIsInstance]
+        require(is_per_example, "the metric must give one figure per example")
+
+    def rebuilt(self, build: Callable[[nn.Module], nn.Module]) -> Model:
+        """Return a model with the same loss and metric around another network that is built from this one's.
+
+        `build` receives a copy of the module; if it returns that copy itself, the model stays as it is.
+        """
+        given = copy.deepcopy(self.architecture)
+        built = build(given)
+        return self if built is given else Model(built, self.criterion, self.metric, self.layout.channels_last)
+
+    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
+        self.load(theta)
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.architecture.state_dict().items()}
+
+    def network(self, theta: Tensor) -> nn.Module:
+        """Return a network of its own with these parameters, ready for use."""
+        self.load(theta)
+        alone = copy.deepcopy(self.architecture)
+        for parameter in alone.parameters():
+            parameter.grad = None
+        return alone.to("cpu", memory_format=torch.contiguous_format).eval()  # pyright: ignore[reportCallIssue]
+
+    def _example_losses(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
+        losses = per_example(self.criterion)(self._outputs(batch, through), batch.labels)
+        is_per_example = losses.numel() == len(batch)
+        require(is_per_example, "the loss gives a mean of examples: give one that returns one value per example")
+        return losses.view(len(batch))
+
+    def _mean_loss(self, batch: Examples) -> Tensor:
+        return self.criterion(self._outputs(batch), batch.labels).mean()
+
+    def _outputs(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
+        inputs = batch.inputs
+        if self.layout.channels_last:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return (through or self.architecture)(inputs)
+
+    def _set_mode(self, training: bool) -> None:
+        # Walking through all layers takes longer than a step of a small network: only when it changes something.
+        if self.architecture.training != training:
+            self.architecture.train(training)
+
+    def _bind(self) -> None:
+        values = self.layout.views(self._theta)
+        for name, parameter in self.architecture.named_parameters():
+            parameter.data = values[name]
+        for name, gradient in self.layout.trainable_views(self._gradient).items():
+            self.architecture.get_parameter(name).grad = gradient
+        for name in dict(self.architecture.named_buffers()):
+            if name in values:
+                self._set_buffer(name, values[name])
+
+    def _rebind_replaced_buffers(self) -> None:
+        # A layer may assign a new tensor to a buffer where others write into it.
+        if not self._has_buffers:
+            return
+        values = self.layout.views(self._theta)
+        for name, buffer in self.architecture.named_buffers():
+            if name in values and buffer.data_ptr() != values[name].data_ptr():
+                values[name].copy_(buffer)
+                self._set_buffer(name, values[name])
+
+    def _set_buffer(self, name: str, value: Tensor) -> None:
+        owner, _, leaf = name.rpartition(".")
+        setattr(self.architecture.get_submodule(owner), leaf, value)
+
+
+def _extremes(labels: Tensor) -> Tensor:
+    """Return where the least and the greatest label are: what a loss cannot take is most likely one of them."""
+    if len(labels) < 2:
+        return torch.arange(len(labels))
+    values = labels.double().flatten(1).sum(1) if labels.dim() > 1 else labels.double()  # truth values have no order
+    least, greatest = values.argmin(), values.argmax()
+    return torch.arange(2) if least == greatest else torch.stack([least, greatest])
+
+
+def _described(outputs: Tensor, labels: Tensor) -> str:
+    kind = str(labels.dtype).removeprefix("torch.")
+    values = f" from {labels.min().item():g} to {labels.max().item():g}" if labels.numel() else ""
+    return f"outputs of shape {tuple(outputs.shape)} and {kind} labels{values}"
+
+
+def works_channels_last(module: nn.Module, inputs: Tensor) -> bool:
+    """Tell whether a network of convolutions can run with channels last, which CPUs compute a good deal faster.
+
+    A module that calls `.view` on feature maps cannot: their memory is then in another order.
+    """
+    has_convolutions = any(parameter.dim() == 4 for parameter in module.parameters())
+    if not has_convolutions or inputs.dim() != 4:
+        return False
+    trial: Any = copy.deepcopy(module).eval()
+    try:
+        with torch.no_grad():
+            trial.to(memory_format=torch.channels_last)(inputs[:2].contiguous(memory_format=torch.channels_last))
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,262 @@
+"""The round: who does what on which side, and nothing about how messages travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.core import messages
+from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.rng import stream
+
+State = TypeVar("State")
+Download = TypeVar("Download")
+Upload = TypeVar("Upload")
+Memory = TypeVar("Memory")
+
+
+@dataclass(frozen=True)
+class Personalised(Generic[Memory]):
+    """A client after the federated update: the model it would use now."""
+
+    model: Tensor
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Trained(Generic[Upload, Memory]):
+    """A client after local training."""
+
+    upload: Upload
+    memory: Memory
+    model: Tensor
+
+
+class Algorithm(Protocol[State, Download, Upload, Memory]):
+    """A federated method: three functions on the server, three on a client, none of which changes its arguments.
+
+    In every round a client first turns its download into a model of its own (`personalise`), then trains and
+    uploads (`train`, which receives the memory that `personalise` left). After the last round every client
+    personalises once more. A client without training examples is never asked to train. Messages, state and memory
+    are dataclasses that `fedfomo.core.messages` can carry; the return annotations of these functions say which.
+    """
+
+    # On the server.
+    def start_server(self, start: Start) -> State:
+        """Return the server's state before the first round."""
+        ...
+
+    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Choose what to send to one client."""
+        ...
+
+    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Return the state after a round, from the uploads that arrived and passed the check."""
+        ...
+
+    # On a client.
+    def start_client(self, start: Start) -> Memory:
+        """Return a client's memory before its first round."""
+        ...
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Make the federated update: the model that this client would use now."""
+        ...
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train locally after `personalise`, and prepare the upload."""
+        ...
+
+
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]
+
+
+@runtime_checkable
+class OwnNetwork(Protocol):
+    """An algorithm whose clients predict with a network built around the given one; `client.model` is then that."""
+
+    def network(self, module: nn.Module) -> nn.Module:
+        """Build the network of one client from a copy of the given one, or return that copy."""
+        ...
+
+
+@runtime_checkable
+class ChecksUploads(Protocol):
+    """An algorithm whose uploads have properties that their annotations cannot express."""
+
+    def fault_of(self, state: Any, upload: Any) -> str | None:
+        """Say what makes an upload unfit for use, or return None."""
+        ...
+
+
+@runtime_checkable
+class SuspectsUploads(Protocol):
+    """An algorithm that can tell whose uploads are odd, though fit for use."""
+
+    def suspects(
+        self, state: Any, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]
+    ) -> dict[int, str]:
+        """Name clients, and say what is odd about their uploads; `state` is that before the round."""
+        ...
+
+
+def sends_examples(algorithm: AnyAlgorithm) -> bool:
+    """Tell whether an algorithm's clients upload examples as they are; one that does says so."""
+    return getattr(algorithm, "sends_examples", False)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The types that an algorithm declares for what it keeps and sends."""
+
+    state: Any
+    download: Any
+    upload: Any
+    memory: Any
+
+
+def messages_of(algorithm: AnyAlgorithm) -> Messages:
+    """Read an algorithm's message types off its return annotations."""
+    return _messages_of(type(algorithm))
+
+
+@cache
+def _messages_of(algorithm: type[AnyAlgorithm]) -> Messages:
+    def returns(method: Callable[..., Any]) -> Any:
+        return get_type_hints(method, include_extras=True)["return"]
+
+    upload, memory = get_args(returns(algorithm.train))
+    return Messages(returns(algorithm.start_server), returns(algorithm.dispatch), upload, memory)
+
+
+class Exchange(Protocol):
+    """Carries downloads to clients, lets them work, and returns the uploads of those that answered."""
+
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
+        """Yield clients and their uploads as they arrive; a client that failed is simply absent."""
+        ...
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What moved between server and clients."""
+
+    models_down: float = 0.0
+    models_up: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.models_down + other.models_down,
+            self.models_up + other.models_up,
+            self.bytes_down + other.bytes_down,
+            self.bytes_up + other.bytes_up,
+        )
+
+
+@dataclass(frozen=True)
+class PlayedRound(Generic[State]):
+    """What a round leaves behind."""
+
+    state: State
+    uploads: Mapping[ClientId, Any]
+    refused: Mapping[ClientId, str]
+    traffic: Traffic
+    suspected: Mapping[ClientId, str] = field(default_factory=dict[ClientId, str])
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The constants of a run that the server side needs."""
+
+    algorithm: AnyAlgorithm
+    num_clients: int
+    model_size: int
+    seed: int
+
+
+def dispatch_all(federation: Federation, state: Any, round: int, to: Sequence[ClientId]) -> dict[ClientId, Any]:
+    """Choose every client's download; each draws from a stream of its own."""
+    return {
+        client: federation.algorithm.dispatch(state, client, stream(federation.seed, "dispatch", round, client))
+        for client in to
+    }
+
+
+def play_round(
+    federation: Federation,
+    state: State,
+    round: int,
+    cohort: Sequence[ClientId],
+    exchange: Exchange,
+) -> PlayedRound[State]:
+    """Play one round: dispatch, exchange, check what came back, collect."""
+    downloads = dispatch_all(federation, state, round, cohort)
+    arrived: dict[ClientId, Any] = {}
+    refused: dict[ClientId, str] = {}
+    fault_of = upload_check(federation, state)
+    for client, upload in exchange(round, downloads):
+        arrived[client] = upload
+        fault = fault_of(upload) if client in downloads else "nobody asked for it"
+        if fault is not None:
+            refused[client] = fault
+    uploads = {client: arrived[client] for client in sorted(arrived) if client not in refused}
+    traffic = traffic_of(federation.model_size, downloads, arrived)
+    refused = dict(sorted(refused.items()))
+    algorithm = federation.algorithm
+    suspected = algorithm.suspects(state, downloads, uploads) if isinstance(algorithm, SuspectsUploads) else {}
+    return PlayedRound(algorithm.collect(state, uploads), uploads, refused, traffic, suspected)
+
+
+def train_or_forget(
+    algorithm: AnyAlgorithm, client: Client, download: Any, memory: Any, before: Callable[[], Any]
+) -> tuple[Trained[Any, Any], bool]:
+    """Let a client train, and tell whether that diverged: it then has the memory from before its update again.
+
+    Otherwise one bad training would spoil, for good, every method whose clients go on from their own last model.
+    """
+    trained = algorithm.train(client, download, memory)
+    is_forgotten = messages.has_broken_model(trained.memory)
+    return (replace(trained, memory=before()) if is_forgotten else trained), is_forgotten
+
+
+def upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:
+    """Return what says why an upload is unfit for use in the round after a state, or None if it is not."""
+    algorithm = federation.algorithm
+    schema = messages_of(algorithm).upload
+    further = algorithm.fault_of if isinstance(algorithm, ChecksUploads) else None
+
+    def fault_of(upload: Any) -> str | None:
+        fault = messages.fault_of(schema, upload, federation.model_size, federation.num_clients)
+        return further(state, upload) if fault is None and further else fault
+
+    return fault_of
+
+
+def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]) -> Traffic:
+    """Count models and bytes in both directions."""
+    down = [messages.weight_of(download) for download in downloads.values()]
+    up = [messages.weight_of(upload) for upload in uploads.values()]
+    return Traffic(
+        sum(coordinates for coordinates, _ in down) / model_size,
+        sum(coordinates for coordinates, _ in up) / model_size,
+        sum(size for _, size in down),
+        sum(size for _, size in up),
+    )
+
+
+def draw_cohort(num_clients: int, participation: float, seed: int, round: int, least: int = 1) -> list[ClientId]:
+    """Draw a round's clients afresh, without replacement; more of them, if at least so many are wanted."""
+    order = torch.randperm(num_clients, generator=stream(seed, "cohort", round))
+    return sorted(order[: max(least, cohort_size(num_clients, participation))].tolist())
+
+
+def cohort_size(num_clients: int, participation: float) -> int:
+    """Return ⌊participation · K⌋, at least one."""
+    return max(1, int(participation * num_clients + 1e-9))  # 0.29 · 100 is 28.999…

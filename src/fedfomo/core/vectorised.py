@@ -1,0 +1,210 @@
+"""Many small clients as one computation.
+
+A small network leaves a processor waiting for the interpreter. Stacked, the models of a whole group of clients are
+one matrix, one row each, and a step of all of them is a handful of batched products. Sums are then taken in another
+order than one by one, so results agree to rounding and not to the bit.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType]
+
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.model import Loss, Model, Score, per_example
+from fedfomo.core.rng import seed_for_layers
+
+# Beyond this, products are large enough to fill a core by themselves.
+MOST_PARAMETERS = 100_000
+# How many input values are laid side by side at once when models are scored.
+SCORED_AT_ONCE = 4_000_000
+# Examples, from all over a set, by which it is found out whether stacking is right.
+EXAMINED = 30
+
+
+_Outputs = Callable[[dict[str, Tensor], Tensor], Tensor]
+"""From the weights and the inputs of several models, each with one dimension more in front, to their outputs."""
+
+
+class Stack:
+    """The models of several clients side by side."""
+
+    def __init__(self, model: Model, loss: Loss) -> None:
+        self._model = model
+        self._loss = loss
+        architecture = copy.deepcopy(model.architecture).train()
+        self._outputs = _layer_by_layer(architecture) or _vectorised(architecture)
+
+    @classmethod
+    def of(cls, model: Model, examples: Examples) -> Stack | None:
+        """Stack a model, or return None if that would be wrong or no gain.
+
+        Wrong: layers that draw random numbers, keep statistics, or look across the examples of a batch, and losses
+        that return a mean only, or one in which examples count differently, or that look across a batch themselves.
+        No gain: convolutions (side by side they become grouped ones, which are slow) and large networks.
+        """
+        layout = model.layout
+        loss = per_example(model.criterion)
+        pays = layout.size <= MOST_PARAMETERS and all(len(slot.shape) <= 2 for slot in layout.slots)
+        if model.device.type != "cpu":
+            pays = True  # an accelerator is idle unless it is given much to do at once
+        is_weighted = getattr(model.criterion, "weight", None) is not None
+        if not pays or is_weighted or layout.size > layout.num_trainable or len(examples) == 0:
+            return None
+        spread = torch.linspace(0, len(examples) - 1, min(len(examples), EXAMINED)).long()
+        stack, few = cls(model, loss), examples.take(spread)
+        theta = model.read()
+        try:
+            outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
+            losses, mean = loss(outputs, few.labels), model.criterion(outputs, few.labels).mean()
+            alone = torch.cat([model.outputs(theta, few.take(torch.tensor([n]))) for n in range(len(few))])
+            apart = torch.cat([loss(outputs[[n]], few.labels[[n]]) for n in range(len(few))])
+        except RuntimeError:  # vmap's word for what it cannot do
+            return None
+        is_same = outputs.shape == alone.shape and torch.allclose(outputs, alone, rtol=1e-4, atol=1e-5)
+        is_mean = losses.shape == (len(few),) and torch.allclose(losses.mean(), mean, rtol=1e-4)
+        are_apart = apart.shape == losses.shape and torch.allclose(apart, losses, rtol=1e-4, atol=1e-5)
+        return stack if is_same and is_mean and are_apart else None
+
+    def train(self, sgd: Sgd, tasks: Sequence[Task]) -> list[Tensor]:
+        """Do what `sgd.train` does to each task, for all of them at once."""
+        device = self._model.device
+        thetas = torch.stack([task.start for task in tasks]).to(device)
+        leaves = {name: view.detach().requires_grad_() for name, view in self._views(thetas).items()}
+        inputs, labels = _side_by_side([task.examples for task in tasks], device)
+        batches, weights = (part.to(device) for part in _plan(sgd, tasks))
+        rates = torch.tensor([sgd.learning_rate_in(task.round) for task in tasks], device=device)[:, None]
+        active = (weights.sum(2, keepdim=True) > 0) * rates
+        row = torch.arange(len(tasks), device=device)[:, None]
+        constrained = [
+            (client, task) for client, task in enumerate(tasks) if task.penalty is not None or task.moving is not None
+        ]
+        velocity: Tensor | None = None
+        for chosen, weight, step in zip(batches, weights, active, strict=True):
+            outputs = self._outputs(leaves, inputs[row, chosen])
+            losses = self._loss(outputs.flatten(0, 1), labels[row, chosen].flatten(0, 1))
+            total = (losses.view(weight.shape) * weight).sum()
+            pieces = torch.autograd.grad(total, list(leaves.values()))
+            gradient = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
+            if sgd.weight_decay:
+                gradient.add_(thetas, alpha=sgd.weight_decay)
+            for client, task in constrained:
+                task.constrain(gradient[client], thetas[client])
+            if sgd.momentum:
+                velocity = gradient if velocity is None else velocity.mul_(sgd.momentum).add_(gradient)
+                gradient = velocity
+            thetas.sub_(gradient * step)  # 0 for whoever has no examples left
+        return list(thetas.cpu())
+
+    @torch.no_grad()
+    def score(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
+        """Return the mean loss and metric of every θ on its examples; NaN where there are none."""
+        scores: list[Score] = []
+        longest = max((len(examples) for _, examples in pairs), default=0)
+        size = max(1, SCORED_AT_ONCE // max(1, longest * pairs[0][1].inputs[:1].numel())) if pairs else 1
+        for start in range(0, len(pairs), size):
+            scores += self._score(pairs[start : start + size])
+        return scores
+
+    def _score(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
+        sets = list({id(examples): examples for _, examples in pairs}.values())
+        position = {id(examples): place for place, examples in enumerate(sets)}
+        device = self._model.device
+        of = torch.tensor([position[id(examples)] for _, examples in pairs], device=device)
+        inputs, labels = _side_by_side(sets, device)
+        outputs = self._forward(torch.stack([theta for theta, _ in pairs]).to(device), inputs[of]).flatten(0, 1)
+        sizes = torch.tensor([len(examples) for _, examples in pairs], device=device)
+        counts = (torch.arange(inputs.shape[1], device=device) < sizes[:, None]).double()
+
+        def mean(values: Tensor) -> list[float]:
+            # A row of padding may give anything; it is not there.
+            kept = torch.where(counts > 0, values.view(counts.shape).double(), 0.0)
+            return (kept.sum(1) / sizes).tolist()
+
+        losses = mean(self._loss(outputs, labels[of].flatten(0, 1)))
+        metrics = mean(self._model.metric(outputs, labels[of].flatten(0, 1)))
+        return [Score(*figures) for figures in zip(losses, metrics, sizes.tolist(), strict=True)]
+
+    def _forward(self, thetas: Tensor, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._outputs(self._views(thetas), inputs)
+
+    def _views(self, thetas: Tensor) -> dict[str, Tensor]:
+        slots = self._model.layout.slots
+        return {slot.name: thetas[:, slot.start : slot.stop].unflatten(1, slot.shape) for slot in slots}
+
+
+def _vectorised(architecture: nn.Module) -> _Outputs:
+    """Stack any network that torch can see through."""
+
+    def outputs(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return functional_call(architecture, weights, (inputs,))
+
+    return vmap(outputs)
+
+
+def _layer_by_layer(architecture: nn.Module) -> _Outputs | None:
+    """Stack a plain perceptron: half the time of the general way, which adds biases apart and looks up every name."""
+    layers = dict(architecture.named_children())
+    is_plain = all(type(layer) in _PLAIN or _flattens_all(layer) for layer in layers.values())
+    if type(architecture) is not nn.Sequential or not is_plain or len(layers) < len(architecture):
+        return None
+
+    def outputs(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        for name, layer in layers.items():
+            if isinstance(layer, nn.Linear):
+                rows = inputs.flatten(1, -2)
+                weight, bias = weights[f"{name}.weight"].mT, weights.get(f"{name}.bias")
+                products = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias[:, None], rows, weight)
+                inputs = products.unflatten(1, inputs.shape[1:-1])
+            else:
+                inputs = inputs.flatten(2) if isinstance(layer, nn.Flatten) else layer(inputs)
+        return inputs
+
+    return outputs
+
+
+_PLAIN = {nn.Linear, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity}
+
+
+def _flattens_all(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1)
+
+
+def _plan(sgd: Sgd, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
+    """Return, per step and client, which examples are taken, and each one's weight in the batch's mean."""
+    size = sgd.batch_size
+    epochs = [task.epochs or sgd.epochs for task in tasks]
+    lengths = [-(-len(task.examples) // size) for task in tasks]  # steps an epoch
+    steps = max(length * number for length, number in zip(lengths, epochs, strict=True))
+    chosen = torch.zeros(len(tasks), steps, size, dtype=torch.int64)
+    weights = torch.zeros(len(tasks), steps, size)
+    for client, (task, length, number) in enumerate(zip(tasks, lengths, epochs, strict=True)):
+        if length == 0:
+            continue
+        num_examples = len(task.examples)
+        last = num_examples - (length - 1) * size
+        seed_for_layers(task.rng)  # no layer draws here, but a training alone does: the same batches follow
+        orders = torch.stack([torch.randperm(num_examples, generator=task.rng) for _ in range(number)])
+        padded = nn.functional.pad(orders, (0, size - last))
+        chosen[client, : number * length] = padded.view(-1, size)
+        weight = torch.full((length, size), 1 / size)
+        weight[-1] = (torch.arange(size) < last) / last
+        weights[client, : number * length] = weight.repeat(number, 1)
+    return chosen.transpose(0, 1).contiguous(), weights.transpose(0, 1).contiguous()
+
+
+def _side_by_side(sets: Sequence[Examples], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Lay sets of examples side by side on a device, padded to the longest."""
+    longest = max(1, *(len(examples) for examples in sets))
+    inputs = sets[0].inputs.new_zeros(len(sets), longest, *sets[0].inputs.shape[1:])
+    labels = sets[0].labels.new_zeros(len(sets), longest, *sets[0].labels.shape[1:])
+    for place, examples in enumerate(sets):
+        inputs[place, : len(examples)] = examples.inputs
+        labels[place, : len(examples)] = examples.labels
+    return inputs.to(device), labels.to(device)

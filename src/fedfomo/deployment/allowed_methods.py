@@ -1,0 +1,21 @@
+"""Which methods a real federation plays: none that sends examples as they are, whoever asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedfomo.algorithms import make_algorithm
+from fedfomo.core.round import AnyAlgorithm, sends_examples
+from fedfomo.errors import InputError
+
+
+def make_method(name: str, options: Mapping[str, Any]) -> AnyAlgorithm:
+    """Build a method, at the server and again at every site; refuse one that takes data out of the sites."""
+    algorithm = make_algorithm(name, options)
+    if sends_examples(algorithm):
+        raise InputError(
+            f"method '{name}' sends examples of the sites as they are, and no real federation plays it:"
+            " choose another method"
+        )
+    return algorithm

@@ -1,0 +1,44 @@
+"""The Flower ClientApp of a site: hands what the server sealed to whoever can open it, and returns the answer.
+
+Flower starts a process for every message. Importing torch and reading data each time would take longer than most
+rounds, so `fedfomo deploy site` keeps a worker with both; without one, the work is done here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedfomo.deployment.encryption import Purpose, Sealer
+from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, record_of, wanted_until
+from fedfomo.deployment.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Carry out an order."""
+    order, until = content_of(message.content), wanted_until(message)
+    if WORKER_VARIABLE in os.environ:
+        from fedfomo.deployment.worker_ipc import send
+
+        answer = send(Path(os.environ[WORKER_VARIABLE]), order, until)
+    else:
+        from fedfomo.deployment.site_worker import Worker
+
+        answer = Worker.here().carry_out(order, until)
+    return Message(record_of(answer), reply_to=message)
+
+
+@app.query()
+def introduce(message: Message, context: Context) -> Message:
+    """Tell the server, and prove, which site this is."""
+    site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
+    card = site.card()
+    nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
+    proof = Sealer.read(site.seal).seal(card.server_seal, nonce, Purpose.INTRODUCTION)
+    return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)

@@ -1,0 +1,40 @@
+"""How sealed bytes ride in Flower's messages."""
+
+from __future__ import annotations
+
+import time
+
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+
+from fedfomo.deployment.encryption import SealError
+
+SEALED = "fedfomo.sealed"
+NONCE = "fedfomo.nonce"
+PROOF = "fedfomo.proof"
+SITE = "fedfomo.site"
+
+CLOCKS = 300.0  # seconds by which two machines' clocks may differ; Flower lets nobody in whose clock is further off
+
+
+def wanted_until(message: Message) -> float:
+    """Return until when, by this machine's clock, it is worth working on a message.
+
+    What counts is the time since it came here, which one clock tells alone. The server's clock is asked only whether
+    the message is much too old, since it may have waited before it was handed over, as in a machine that slept.
+    """
+    sent, seconds = message.metadata.created_at, message.metadata.ttl
+    return seconds + min(time.time(), sent + CLOCKS)
+
+
+def record_of(sealed: bytes) -> RecordDict:
+    """Wrap bytes as an array, which Flower moves in chunks; a plain value it would move in one piece."""
+    array = Array("uint8", (len(sealed),), SEALED, sealed)
+    return RecordDict({SEALED: ArrayRecord({SEALED: array})})  # pyright: ignore[reportArgumentType]
+
+
+def content_of(record: RecordDict) -> bytes:
+    """Unwrap bytes."""
+    arrays = record.array_records.get(SEALED, {})
+    if SEALED not in arrays or not isinstance(arrays[SEALED].data, bytes):
+        raise SealError("nothing sealed is in it")
+    return arrays[SEALED].data

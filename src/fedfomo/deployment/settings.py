@@ -1,0 +1,220 @@
+"""What a federation agrees on, and the folders that it lives in.
+
+No torch here: commands that only write or read files should not take seconds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from fedfomo.core.local_training import Sgd
+from fedfomo.errors import reading, require
+from fedfomo.io import write_atomically
+from fedfomo.privacy.config import Privacy
+from fedfomo.runs.config_io import read_toml
+
+# How processes that Flower starts find out where they are.
+SERVER_VARIABLE = "FEDFOMO_SERVER"
+SITE_VARIABLE = "FEDFOMO_SITE"
+DATA_VARIABLE = "FEDFOMO_DATA"
+THREADS_VARIABLE = "FEDFOMO_THREADS"
+WORKER_VARIABLE = "FEDFOMO_WORKER"
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """What all sites of a federation have in common; `federation.toml` holds it."""
+
+    method: str = "fedfomo"
+    """The method; `fedfomo methods` lists them."""
+    options: tuple[str, ...] = ()
+    """Options of the method, as name=value."""
+    rounds: int = 20
+    """Communication rounds."""
+    participation: float = 1.0
+    """Share of the sites on line that take part in a round, drawn afresh each time; never fewer than `minimum`."""
+    seed: int = 0
+    """Decides the initial model, cohorts, shuffles and exploration."""
+    address: str = "127.0.0.1:8443"
+    """Where sites reach the server: host:port."""
+    listen: str = ""
+    """Where the server listens; by default on this machine alone, behind a proxy that lets sites through."""
+    minimum: int = 2
+    """A round with fewer answers than this is played again."""
+    deadline: float = 600.0
+    """Seconds after which a round closes with whoever has answered."""
+    patience: float = 120.0
+    """Seconds that a start, or a restart, waits for all sites before it goes on with those that are there."""
+    capacity: int = 0
+    """Most sites that can ever take part, those added later included; 0 for twice as many as there are at first."""
+    bits: int = 32
+    """Bits a coordinate of a model on the wire: 32, 16 or 8."""
+    norm_bound: float = 100.0
+    """Models whose norm is more than so many times the initial model's are refused."""
+    plaintext: bool = False
+    """Without TLS and without authentication; on this machine alone."""
+    training: Sgd = field(default_factory=Sgd)
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("minimum", 1), ("capacity", 0)):
+            require(getattr(self, name) >= least, f"{name} must be at least {least}, not {getattr(self, name)}")
+        enough = self.capacity == 0 or self.minimum <= self.capacity
+        require(enough, f"minimum ({self.minimum}) is more than capacity ({self.capacity}): lower it")
+        require(0 < self.participation <= 1, f"participation must be above 0, at most 1, not {self.participation}")
+        require(self.deadline > 0, f"deadline must be above 0, not {self.deadline}")
+        require(self.bits in (8, 16, 32), f"bits must be 8, 16 or 32, not {self.bits}")
+        require(self.norm_bound > 0, f"norm_bound must be above 0, not {self.norm_bound}")
+        for name, address in (("address", self.address), ("listen", self.listen)):
+            host, port = host_and_port(address) if address else ("127.0.0.1", 1)
+            require(bool(host) and 0 < port < 65536, f"{name} must be host:port, not '{address}'")
+            require(is_loopback(host) or not self.plaintext, f"plaintext is for this machine alone, not for {host}")
+
+    @property
+    def listens_on(self) -> tuple[str, int]:
+        """Host and port that the server binds."""
+        return host_and_port(self.listen) if self.listen else ("127.0.0.1", host_and_port(self.address)[1])
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the two parts of an address; port 0 if it has none."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port) if port.isdigit() else 0
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a host."""
+    return host in ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site as the server knows it."""
+
+    name: str
+    slot: int  # its id in the method, drawn at random: all that other sites ever learn of it
+    key: str  # by which Flower knows it: the public half of its authentication key, PEM
+    seal: str  # the public key that is sealed to
+    has_left: bool = False  # its name stays, for logs and results; its slot is nobody else's ever
+
+
+class FederationFolder:
+    """The folder of whoever runs the server."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.settings = self.path / "federation.toml"
+        self.model = self.path / "model.py"
+        self.authority = self.path / "authority"  # signs certificates; not needed while a federation runs
+        self.server = self.path / "server"
+        self.sites = self.path / "sites"
+        self.deliveries = self.server / "deliveries.jsonl"
+        self.status = self.server / "status.json"
+        self.result = self.server / "result.json"
+        self.failure = self.server / "failure.txt"
+        self.process = self.server / "serverapp.pid"
+        self._registry = self.server / "sites.json"
+
+    def require(self) -> None:
+        """Refuse a folder that is none of a federation."""
+        require(self.settings.exists(), f"{self.path} is no federation: make one with `fedfomo deploy init`")
+
+    def config(self) -> FederationConfig:
+        """Read what the federation agrees on."""
+        self.require()
+        return read_toml(self.settings, FederationConfig)
+
+    def registry(self) -> list[Site]:
+        """Read who belongs to the federation, or did before it left."""
+        self.require()
+        with reading(self._registry, "restore it from a copy"):
+            return [Site(**site) for site in json.loads(self._registry.read_bytes())["sites"]]
+
+    def members(self) -> list[Site]:
+        """Read who belongs to the federation now."""
+        return [site for site in self.registry() if not site.has_left]
+
+    def identity(self) -> str:
+        """Return what tells this federation from any other."""
+        with reading(self._registry, "restore it from a copy"):
+            return str(json.loads(self._registry.read_bytes())["federation"])
+
+    def write_registry(self, identity: str, sites: list[Site]) -> None:
+        """Write who belongs to the federation."""
+        content = {"federation": identity, "sites": [asdict(site) for site in sites]}
+        write_atomically(self._registry, json.dumps(content, indent=1).encode())
+
+    @contextmanager
+    def registry_locked(self) -> Generator[None]:
+        """Let no other process change who belongs to the federation."""
+        self.require()
+        with (self.server / "sites.lock").open("w") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            yield
+
+
+@dataclass(frozen=True)
+class SiteProtection(Privacy):
+    """What a site settles about its records, in `privacy.toml`."""
+
+    off: bool = False
+    """Without protection, and knowingly so: also where records were protected before, or the bill is lost."""
+
+
+@dataclass(frozen=True)
+class SiteCard:
+    """What a site is told about itself and the server, in `site.json`."""
+
+    name: str
+    federation: str
+    address: str
+    server_seal: str
+    plaintext: bool
+
+
+class SiteFolder:
+    """The folder that is handed over to a site."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.model = self.path / "model.py"
+        self.data = self.path / "data.py"
+        self.ca = self.path / "ca.crt"
+        self.key = self.path / "authentication.key"
+        self.seal = self.path / "sealing.key"
+        self.memory = self.path / "memory"
+        self.models = self.path / "models"
+        self.bill = self.path / "privacy-bill.json"
+        self.privacy_settings = self.path / "privacy.toml"
+        self._card = self.path / "site.json"
+
+    def card(self) -> SiteCard:
+        """Read who the site is."""
+        require(self._card.exists(), f"{self.path} is no site's folder: it has no site.json")
+        with reading(self._card, "ask for the site's folder again"):
+            return SiteCard(**json.loads(self._card.read_bytes()))
+
+    @property
+    def has_taken_part(self) -> bool:
+        """Whether the site has answered before: what it remembers, and the model that it has, come after the bill."""
+        return self.models.exists() or any(self.memory.glob("memory-*.parcel"))
+
+    def privacy(self) -> SiteProtection:
+        """Read what the site has settled about its records; refuse what would only look like protection."""
+        path = self.privacy_settings
+        settings = read_toml(path, SiteProtection) if path.exists() else SiteProtection()
+        if settings.is_on:
+            require(not settings.off, f"{path}: it says off = true, and gives a noise or an epsilon: choose one")
+            seeded = "the server knows the seed that noise would follow from"
+            require(settings.mode == "deployment", f'{path}: mode must be "deployment", for {seeded}')
+            limited = settings.epsilon is not None or settings.budget is not None
+            require(limited, f"{path}: give a budget, for the server decides how long to train")
+        return settings
+
+    def write_card(self, card: SiteCard) -> None:
+        """Write who the site is."""
+        self._card.write_text(json.dumps(asdict(card), indent=1))

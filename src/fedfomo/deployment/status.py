@@ -1,0 +1,52 @@
+"""How far a federation is, in sentences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from fedfomo.deployment.audit_log import examine
+from fedfomo.deployment.sanitise import printable
+from fedfomo.deployment.settings import FederationFolder
+from fedfomo.io import read_json
+
+
+def sentences(folder: FederationFolder) -> Iterator[str]:
+    """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
+    config, sites = folder.config(), folder.members()
+    yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.capacity} sites, {config.bits} bits"
+    for site in folder.registry():
+        if site.has_left:
+            yield f"{site.name}: has left"
+    if folder.status.exists():
+        yield from _progress(read_json(folder.status, "it is written anew after the next round"))
+    else:
+        yield "no round is complete yet"
+    if folder.result.exists():
+        yield from _result(read_json(folder.result, "the sites have their models nevertheless"))
+    head, fault = examine(folder.deliveries)
+    if head.lines or fault:
+        yield f"delivery log: {head.lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
+
+
+def _progress(status: dict[str, Any]) -> Iterator[str]:
+    ago, again = f"{time.time() - status['time']:.0f} s ago", status.get("again")
+    last = f", the last one {ago}" if again is None else f"; the next one is played again ({again}), last tried {ago}"
+    yield (
+        f"{status['rounds_done']} of {status['rounds']} rounds are complete{last}:"
+        f" {len(status['answered'])} of {len(status['asked'])} sites answered in {status['seconds']:.1f} s,"
+        f" {status['bytes_sent'] / 1e6:.2f} MB sent, {status['bytes_received'] / 1e6:.2f} MB received"
+    )
+    for what, word in (("faults", ""), ("refused", "upload refused: "), ("suspected", "upload is odd: ")):
+        for site, reason in status.get(what, {}).items():
+            yield f"{site}: {word}{printable(reason)}"
+
+
+def _result(result: dict[str, Any]) -> Iterator[str]:
+    yield "finished; every site's model is in its folder, models/personalised.safetensors"
+    for site, score in sorted(result["after_update"].items()):
+        if score["accuracy"] is not None:
+            yield f"{site}: {score['accuracy']:.3f} on {score['num_examples']} test examples"
+    for site in result["without_last_update"]:
+        yield f"{site}: was not there for the last update; it has the model of its last round"

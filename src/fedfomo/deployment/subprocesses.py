@@ -1,0 +1,160 @@
+"""Starting Flower's own processes, keeping them running, and leaving none behind.
+
+Each runs in a process group of its own: when its head dies, by whatever signal, the rest of the group is ended too,
+since Flower leaves orphans otherwise. All are told to keep telemetry and update checks to themselves.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from fedfomo.errors import InputError
+from fedfomo.simulation.process_utils import die_with
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class Group:
+    """A process with all that it starts."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - commands are made here, of paths and no shell
+            command,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(die_with, os.getpid()),
+        )
+
+    @property
+    def pid(self) -> int:
+        """The head's process id, which is the group's as well."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the head ended with; None while it runs."""
+        return self._process.poll()
+
+    def end(self) -> None:
+        """End the whole group, the head first and gently."""
+        if self.exit_code is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def alone(folder: Path, variable: str) -> Generator[None]:
+    """Be the only supervisor of a folder: end what one that was killed has left behind, and leave nothing oneself."""
+    with (folder / "supervisor.lock").open("w") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder} is running already: stop that first") from None
+        mark = f"{variable}={folder}"
+        _end_all(mark)
+        try:
+            yield
+        finally:
+            _end_all(mark)  # a ServerApp, say, that left its group
+
+
+def _end_all(mark: str) -> None:
+    for pid in _marked(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _marked(mark: str) -> list[int]:
+    """Return this user's processes that were started with an entry in their environment."""
+    found: list[int] = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            entries = (place / "environ").read_bytes().split(b"\0")
+            found += [int(place.name)] if mark.encode() in entries and int(place.name) != os.getpid() else []
+    return found
+
+
+def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the surroundings of Flower's processes: quiet, at home in one folder, with this Python's programs."""
+    programs = str(Path(sys.executable).parent)
+    path = os.pathsep.join([programs, os.environ.get("PATH", "")])
+    home.mkdir(mode=0o700, exist_ok=True)
+    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), **more}
+
+
+def program(name: str) -> str:
+    """Find one of Flower's programs beside this Python."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise InputError("federations run on Flower: pip install '.[flower]' in the clone of fedfomo")
+    return str(path)
+
+
+def ask_flower(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Run one of Flower's commands and return what it says, as JSON."""
+    command = [program("flwr"), *arguments, "--format", "json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        answer = {"success": False, "error-message": done.stdout + done.stderr}
+    return answer
+
+
+def wait_until(holds: Callable[[], bool], seconds: float, poll: float = 0.2) -> bool:
+    """Wait until something holds; return False if it does not in time."""
+    closes = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > closes:
+            return False
+        time.sleep(poll)
+    return True
+
+
+def answers(host: str, port: int) -> bool:
+    """Tell whether anybody listens."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
+
+
+def free_port() -> int:
+    """Find a port on this machine that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended and not been buried does not."""
+    place = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        with suppress(OSError, IndexError):
+            return place.read_text().rpartition(")")[2].split()[0] != "Z"
+        return False
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return state.stdout.strip()[:1] not in ("", "Z")

@@ -1,0 +1,100 @@
+"""Flower's exchange: downloads become sealed orders to sites, their answers become uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fedfomo.core import messages
+from fedfomo.core.client import ClientId
+from fedfomo.core.messages import Flat
+from fedfomo.core.model import Score
+from fedfomo.core.round import AnyAlgorithm, messages_of
+from fedfomo.deployment.envelopes import Header, Parcel
+from fedfomo.deployment.site_connections import Post
+from fedfomo.deployment.validation import below, most_numbers, part_of, read_message, read_score
+
+
+class TooFewError(RuntimeError):
+    """Fewer sites answered a round than it takes."""
+
+
+class FlowerExchange:
+    """Lets sites play a round, and closes it at the deadline with whoever has answered."""
+
+    def __init__(
+        self, post: Post, algorithm: AnyAlgorithm, constants: Header, initial: Flat, deadline: float, minimum: int
+    ) -> None:
+        self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
+        self.greeted: set[ClientId] = set()  # sites that know the initial model
+        self.answered: list[ClientId] = []  # in the last call
+        self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
+        self.fault_of: Callable[[Any], str | None] = lambda upload: None  # what the round will say to an upload
+        self.after_update: dict[ClientId, Score] = {}
+        self.after_training: dict[ClientId, Score] = {}
+        self._post = post
+        self._upload = messages_of(algorithm).upload
+        self._constants = constants  # of every order's header
+        self._initial = initial
+        self._deadline = deadline
+        self._minimum = minimum
+
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
+        """Let every site personalise and train; who cannot contribute keeps what it trained to itself."""
+        for slot, answer in self._ask("train", round, downloads):
+            upload = self._read(slot, round, answer)
+            if upload is not None:
+                yield slot, upload
+        if len(self.answered) < self._minimum:
+            raise TooFewError(f"{len(self.answered)} sites answered, {self._minimum} are needed")
+
+    def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> None:
+        """Let every site make the federated update and no more; the models stay there."""
+        for _ in self._ask("finish", round, downloads):
+            pass
+
+    def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Parcel]]:
+        self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
+        orders = ((slot, self._order(kind, round, slot, download)) for slot, download in downloads.items())
+        for slot, answer in self._post.ask(orders, self.nodes, self._deadline, self._most(downloads)):
+            if answer.header.get("is_lost"):
+                self.greeted.discard(slot)
+                continue
+            try:
+                told = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
+            except messages.WireError as error:
+                self._refuse(slot, round, part_of(answer.tensors, "upload"), error)
+                continue
+            self.greeted.add(slot)
+            self.answered.append(slot)
+            for scores, score in zip((self.after_update, self.after_training), told, strict=True):
+                if score is not None:
+                    scores[slot] = score
+            yield slot, answer
+
+    def _most(self, downloads: Mapping[ClientId, Any]) -> int:
+        """Return how many numbers an answer may hold: what is uploaded is as long as the model, or as what was sent."""
+        sent = [self._initial, *(messages.pack(download) for download in downloads.values())]
+        longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
+        return most_numbers(self._upload, longest, self._constants["num_clients"])
+
+    def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Parcel:
+        header = {**self._constants, "kind": kind, "round": round, "slot": slot}
+        initial = {} if slot in self.greeted else below("initial", self._initial)
+        return Parcel(header, {**below("download", messages.pack(download)), **initial})
+
+    def _read(self, slot: ClientId, round: int, answer: Parcel) -> Any:
+        if not answer.header.get("uploads"):
+            return None
+        flat = part_of(answer.tensors, "upload")
+        try:
+            upload = read_message(self._upload, flat, self._constants["limit"])
+        except messages.WireError as error:
+            self._refuse(slot, round, flat, error)
+            return None
+        self._post.note_upload(slot, round, flat, is_refused=self.fault_of(upload) is not None)
+        return upload
+
+    def _refuse(self, slot: ClientId, round: int, flat: Flat, error: messages.WireError) -> None:
+        self.refused[slot] = str(error)
+        self._post.note_upload(slot, round, flat, is_refused=True)

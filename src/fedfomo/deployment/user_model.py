@@ -1,0 +1,57 @@
+"""The two files that a practitioner writes, as a problem that the library can work on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.core.data import ClientData
+from fedfomo.core.losses import objective_of
+from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.rng import layers_draw_from, stream
+from fedfomo.errors import require
+from fedfomo.sites.federate import VALIDATION_FRACTION, check_data, client_data
+from fedfomo.sites.user_code import run_file
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """The network of `model.py`, and whether its convolutions run with channels last."""
+
+    model: Model
+    initial: Tensor  # as the seed draws it; the server's is everybody's
+
+
+def load_model(path: Path, seed: int, channels_last: bool | None = None) -> OwnModel:
+    """Build the network; without being told, find out about channels last from INPUT_SHAPE, if there is one."""
+    module = run_file(path)
+    require(hasattr(module, "make_model"), f"{path} has no function make_model()")
+    with layers_draw_from(stream(seed, "initial model")):
+        network = module.make_model()
+    require(isinstance(network, nn.Module), f"make_model() in {path} gives a {type(network).__name__}, not a module")
+    if channels_last is None:
+        shape = getattr(module, "INPUT_SHAPE", None)
+        channels_last = shape is not None and works_channels_last(network, torch.zeros(2, *shape))
+    objective = objective_of(getattr(module, "loss", "classification"), getattr(module, "metric", None))
+    model = Model(network, objective.loss, objective.metric, channels_last)
+    return OwnModel(model, model.read())
+
+
+def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: OwnModel) -> ClientData:
+    """Read a site's data and refuse, in words, what the network cannot take."""
+    module = run_file(path)
+    require(hasattr(module, "load_data"), f"{path} has no function load_data(folder, site)")
+    data = client_data(site, module.load_data(folder, site), VALIDATION_FRACTION, seed)
+    check_data(site, data, own.model, own.initial)
+    return data
+
+
+def layout_digest(model: Model) -> str:
+    """Hash names, shapes and order of a model's tensors: whoever has another cannot take part."""
+    layout = model.layout
+    slots = [(slot.name, tuple(slot.shape), slot.start) for slot in layout.slots]
+    return hashlib.sha256(repr((slots, layout.num_trainable, layout.channels_last)).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The checkpointed run and its storage: run folder, checkpoints, tensor files."""

@@ -1,0 +1,110 @@
+"""Where a run lives on disk: log, tensors, checkpoints, and a lock against two processes writing at once."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from safetensors.torch import save
+from torch import Tensor
+
+from fedfomo.engine.checkpoint import Checkpoints
+from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.errors import InputError, naming
+from fedfomo.io import delete_unfinished, to_json, write_atomically
+
+
+def lock(folder: Path) -> TextIO:
+    """Keep other processes out of a run's folder until the file that is returned is closed."""
+    # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
+    file = (folder / "lock").open("w")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InputError(f"{folder} is in use by another process: wait for it, or stop it first") from None
+    return file
+
+
+class RunHome:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path, configuration: str, tell: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.configuration = configuration
+        self._log = folder / "rounds.jsonl"
+        self._logged = hashlib.sha256()
+        self._times = folder / "seconds.jsonl"
+        self._lock = lock(folder)
+        delete_unfinished(folder)
+        self.tensors = TensorFiles(folder / "tensors", durable=True)
+        self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, self._log, tell)
+
+    @property
+    def log_checksum(self) -> str:
+        """The checksum of the log as it should be."""
+        return self._logged.hexdigest()
+
+    def log(self, record: dict[str, Any]) -> int:
+        """Append a line to the log and return the log's new length in bytes."""
+        line = to_json(record).encode() + b"\n"
+        with naming(self._log), self._log.open("ab") as file:
+            file.write(line)
+            self._logged.update(line)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def log_seconds(self, record: dict[str, Any]) -> None:
+        """Append where a round's time went to a file of its own: the log is the same for the same configuration."""
+        with naming(self._times), self._times.open("a") as file:
+            file.write(to_json(record) + "\n")
+
+    def cut_log(self, length: int) -> None:
+        """Drop what was logged after a checkpoint: those rounds will be played again."""
+        content = _cut(self._log, length)
+        self._logged = hashlib.sha256(content)
+        if self._times.exists():  # a full disk may have left half a line
+            _cut(self._times, self._times.read_bytes().rfind(b"\n") + 1)
+
+    def count_attempt(self, round: int) -> int:
+        """Write down, for good, that a round is about to be played, and return how often it was."""
+        path = self.folder / "attempts"
+        attempts = [*(path.read_text().split() if path.exists() else []), str(round)]
+        write_atomically(path, "\n".join([*attempts, ""]).encode())  # half a number would be another round's
+        return attempts.count(str(round))
+
+    def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Write a safetensors file for others to read."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+
+    @staticmethod
+    def needs_clearing(folder: Path) -> bool:
+        """Tell whether a run's folder holds what only a resumption would need."""
+        return any((folder / name).exists() for name in ("checkpoints", "tensors"))
+
+    def clear_up(self) -> None:
+        """Delete what only a resumption would need."""
+        for folder in (self.folder / "checkpoints", self.tensors.folder):
+            shutil.rmtree(folder)
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.close()
+
+
+def _cut(file: Path, length: int) -> bytes:
+    """Cut a file to its first bytes and return them."""
+    if not file.exists():
+        return b""
+    with naming(file), file.open("rb+") as opened:
+        content = opened.read(length)
+        opened.truncate(len(content))
+    return content

@@ -1,0 +1,75 @@
+"""Files: written atomically, read with errors that name the file; strict JSON.
+
+This module must not import torch: Flower starts a process for every message, and that process would wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedfomo.errors import naming, reading
+
+PUBLIC = 0o666  # less what the user's mask takes off
+PRIVATE = 0o600
+
+
+def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = True, mode: int = PUBLIC) -> None:
+    """Write a file so that a reader, or a power cut, finds the old content or the new, and nothing between."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    with naming(path):
+        try:
+            with open(unfinished, "wb", opener=partial(os.open, mode=mode)) as file:
+                file.writelines(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        if durable:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def delete_unfinished(folder: Path) -> None:
+    """Delete what processes that were killed had begun to write, here and in all folders below."""
+    for path in folder.rglob("*.unfinished"):
+        path.unlink(missing_ok=True)  # its writer may be dying just now
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Spell out plain values as strict JSON."""
+    return json.dumps(_without_nan(value), allow_nan=False, indent=indent)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a file that holds one object; if it is damaged, say what to do."""
+    with reading(path, remedy):
+        return dict[str, Any](json.loads(path.read_bytes()))
+
+
+def read_lines(path: Path, holding: bytes = b"") -> list[dict[str, Any]]:
+    """Read the whole lines of a run's log, or those that hold a word; the last one may still be on its way."""
+    if not path.exists():
+        return []
+    with reading(path, "resume the run, or play it again"), path.open("rb") as lines:
+        return [json.loads(line) for line in lines if holding in line and line.endswith(b"\n")]
+
+
+def _without_nan(value: Any) -> Any:
+    """Write what is not a number as null: JSON has no other word for it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

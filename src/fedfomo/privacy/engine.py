@@ -1,0 +1,98 @@
+"""What stands between an algorithm and a client's records."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fedfomo.core.data import ClientData
+from fedfomo.core.local_training import Sgd
+from fedfomo.core.model import Model
+from fedfomo.core.rng import stream
+from fedfomo.errors import require
+from fedfomo.privacy.accountant import Bill, Look, Records, Spent, epsilon_of, smallest_noise, spent
+from fedfomo.privacy.clipping import refuse_unfit
+from fedfomo.privacy.config import Privacy
+from fedfomo.privacy.dp_sgd import DpSgd
+from fedfomo.privacy.noise import SeededNoise, SystemNoise
+from fedfomo.privacy.private_data import Meter
+from fedfomo.privacy.private_evaluation import PrivateJudge
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Privacy as it applies to the clients of a run."""
+
+    privacy: Privacy
+    noise: float  # σ of training, given or solved
+
+    @classmethod
+    def of(cls, privacy: Privacy, sgd: Sgd, num_examples: Sequence[int], rounds: int) -> Guard:
+        """Solve for the noise if ε is given: the client that needs the most decides."""
+        if privacy.noise is not None:
+            return cls(privacy, privacy.noise)
+        plain = DpSgd(sgd, 0.0, privacy.clip)
+        sizes = {number for number in num_examples if number > 0} or {1}
+        # To a first approximation ε grows with chance · √steps; few records, and few steps too many, cost most.
+        dearest = sorted(sizes, key=lambda number: -plain.chance(number) * plain.steps(number) ** 0.5)[:3]
+        target = privacy.epsilon or 0.0
+
+        def epsilon(noise: float) -> float:
+            bills = [
+                {Look("training", noise, plain.chance(number)): rounds * sgd.epochs * plain.steps(number)}
+                for number in dearest
+            ]
+            return max(epsilon_of(bill, "training", privacy.delta, privacy.accountant) for bill in bills)
+
+        # A method that trains more than once a round would exceed the target: there, the budget holds it.
+        kept = replace(privacy, budget=target if privacy.budget is None else privacy.budget)
+        return cls(kept, smallest_noise(epsilon, target))
+
+    def trainer(self, sgd: Sgd) -> DpSgd:
+        """Return how clients train."""
+        return DpSgd(sgd, self.noise, self.privacy.clip)
+
+    def judge(self) -> PrivateJudge:
+        """Return how clients judge models."""
+        return PrivateJudge(self.privacy.validation_noise, self.privacy.validation_clip)
+
+    def seed(self, seed: int) -> int:
+        """Return what decides a client's draws in one round: in deployment, nothing that could be known."""
+        return seed if self.privacy.mode == "research" else secrets.randbits(63)
+
+    def meter(self, seed: int, round: int, client: int, before: Bill, attempts: int = 1) -> Meter:
+        """Open a client's account for one round, which has to be paid as often as it was begun."""
+        is_research = self.privacy.mode == "research"
+        noise = SeededNoise(stream(seed, "noise", round, client)) if is_research else SystemNoise()
+        return Meter(noise, before, self.affords, attempts)
+
+    def affords(self, bill: Bill) -> bool:
+        """Tell whether a bill stays within the budget; the quick accountant, never too low, is asked first."""
+        budget, delta = self.privacy.budget, self.privacy.delta
+        if budget is None:
+            return True
+        is_judged_privately = self.privacy.validation_noise is not None
+        kinds: tuple[Records, ...] = ("training", "validation") if is_judged_privately else ("training",)
+        accountants = dict.fromkeys(("rdp", self.privacy.accountant))
+        return all(any(epsilon_of(bill, kind, delta, by) <= budget for by in accountants) for kind in kinds)
+
+    def spent(self, bill: Bill) -> Spent:
+        """Return what a bill comes to."""
+        return spent(bill, self.privacy.delta, self.privacy.accountant)
+
+    def check(self, model: Model, clients: Sequence[ClientData]) -> None:
+        """Refuse, before anything is computed, what no noise would make private."""
+        delta = self.privacy.delta
+        for client, data in enumerate(clients):
+            kinds = [("training", data.train)]
+            if self.privacy.validation_noise is not None:
+                kinds.append(("validation", data.validation))
+            for what, examples in kinds:
+                small = len(examples) == 0 or delta < 1 / len(examples)
+                require(
+                    small,
+                    f"privacy.delta {delta} is not below 1/{len(examples)}: client {client} has {len(examples)} {what}"
+                    " records, and one of them could be given away whole; choose a smaller delta",
+                )
+        refuse_unfit(model, max((data.train for data in clients), key=len))

@@ -1,0 +1,191 @@
+"""Private records: examples that nobody can look at but whoever pays.
+
+A client under differential privacy holds sealed examples. An algorithm can count them, cut them and pass them on to
+training and judgement; it cannot read them. Whatever would leave the client without noise therefore fails, loudly,
+instead of leaving.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.errors import InputError
+from fedfomo.privacy.accountant import Bill, Look, Records, added
+from fedfomo.privacy.noise import Noise
+
+
+class BudgetError(Exception):
+    """A client has nothing left to pay for another look at its records."""
+
+
+@dataclass
+class Meter:
+    """One client's account during one round: the noise it draws, and what it has to pay."""
+
+    noise: Noise
+    before: Bill  # of earlier rounds
+    affords: Callable[[Bill], bool]  # whether a bill stays within the client's budget
+    attempts: int = 1  # how often this round has to be paid
+    bill: dict[Look, int] = field(default_factory=dict[Look, int])  # of this round, once
+    _cleared: dict[Look, int] = field(default_factory=dict[Look, int])  # found affordable, and not yet taken
+    _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
+
+    def clear(self, look: Look, times: int) -> None:
+        """Make sure that so many looks can be paid, before the first of them is taken."""
+        self._cleared[look] = times
+        self._afford(self.bill)
+
+    def pay(self, look: Look, times: int = 1) -> None:
+        """Put looks on the bill before they are taken."""
+        bill = added(self.bill, {look: times})
+        if times <= self._cleared.get(look, 0):
+            self._cleared[look] -= times
+        else:
+            self._afford(bill)
+        self.bill = bill
+
+    def pay_for_sample(self, look: Look, sample: bytes) -> None:
+        """Put a look at a random sample on the bill.
+
+        Chance protects a record once: k looks at one sample are one look at it with the noise of their mean, σ/√k.
+        """
+        uses = self._uses.get((sample, look.records), 0)
+        self._uses[sample, look.records] = uses + 1
+        if uses == 0:
+            self.pay(look)
+            return
+        if self._cleared.get(look):
+            self._cleared[look] -= 1
+        so_far = replace(look, noise=look.noise / math.sqrt(uses))
+        bill = added(self.bill, {so_far: -1})
+        bill = added(bill, {replace(look, noise=look.noise / math.sqrt(uses + 1)): 1})
+        self._afford(bill)
+        self.bill = {kind: times for kind, times in bill.items() if times}
+
+    def _afford(self, bill: Bill) -> None:
+        """Refuse a bill that, with all that was cleared, exceeds the budget."""
+        if not self.affords(added(self.before, added(bill, self._cleared), self.attempts)):
+            raise BudgetError
+
+
+class Sealed(Examples):
+    """Examples of one client that are read only through `opened`, by what adds noise and pays for it."""
+
+    records: tuple[Records, ...]  # whose bill it is
+    meter: Meter
+    chance: float  # at which each record of the client came to be among these
+    sample: bytes | None  # names the draw that made a random sample; None: these are no sample
+    _expected: float
+    _examples: Examples
+
+    def __init__(
+        self,
+        examples: Examples,
+        records: tuple[Records, ...],
+        meter: Meter,
+        chance: float = 1.0,
+        expected: float | None = None,
+        sample: bytes | None = None,
+    ) -> None:
+        given = {"records": records, "meter": meter, "chance": chance, "sample": sample, "_examples": examples}
+        given["_expected"] = float(len(examples)) if expected is None else expected
+        for name, value in given.items():
+            object.__setattr__(self, name, value)  # examples are frozen
+
+    @property
+    def expected(self) -> float:
+        """How many records were expected; of a random sample, how many there are is nobody's business."""
+        return self._expected
+
+    def opened(self) -> Examples:
+        """Return what is inside; for trainers and judges only."""
+        return self._examples
+
+    def clear(self, noise: float, chance: float, times: int) -> None:
+        """Make sure that noisy looks at samples of these examples can be paid."""
+        for records in self.records:
+            self.meter.clear(Look(records, noise, chance * self.chance), times)
+
+    def pay(self, noise: float, times: int = 1) -> None:
+        """Pay for noisy looks at these examples."""
+        for records in self.records:
+            look = Look(records, noise, self.chance)
+            if self.sample is None:
+                self.meter.pay(look, times)
+            else:
+                for _ in range(times):
+                    self.meter.pay_for_sample(look, self.sample)
+
+    def sampled(self, chance: float, rng: torch.Generator) -> Sealed:
+        """Take every example with the same chance, each by a draw of its own."""
+        self._refuse_sample()
+        name = hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=16).digest()
+        chosen = (torch.rand(len(self), generator=rng, dtype=torch.float64) < chance).nonzero().flatten()
+        return Sealed(self._examples.take(chosen), self.records, self.meter, chance, chance * len(self), name)
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def take(self, indices: Tensor) -> Sealed:
+        """Return some of the examples, still sealed."""
+        self._refuse_sample()
+        return Sealed(self._examples.take(indices), self.records, self.meter)
+
+    def augmented(self, rng: torch.Generator) -> Sealed:
+        """Return the images shifted and mirrored, still sealed: each comes of one record, as before."""
+        return self._with(self._examples.augmented(rng))
+
+    def to(self, device: torch.device) -> Sealed:
+        """Return the examples on a device, still sealed."""
+        return self._with(self._examples.to(device))
+
+    def _with(self, examples: Examples) -> Sealed:
+        return Sealed(examples, self.records, self.meter, self.chance, self._expected, self.sample)
+
+    def batches(self, size: int) -> Iterator[Sealed]:
+        """Cut the examples into batches, still sealed."""
+        self._refuse_sample()
+        for batch in self._examples.batches(size):
+            yield Sealed(batch, self.records, self.meter)
+
+    def joined(self, *others: Examples) -> Sealed:
+        """Return these examples and others behind them; what is joined to private records is as private as they are."""
+        self._refuse_sample()
+        records = set(self.records).union(*(other.records for other in others if isinstance(other, Sealed)))
+        inside = [other.opened() if isinstance(other, Sealed) else other for other in others]
+        return Sealed(self._examples.joined(*inside), tuple(sorted(records)), self.meter)
+
+    def _refuse_sample(self) -> None:
+        if self.sample is not None:
+            raise InputError("this method cuts up a random sample of private examples, which nobody knows the price of")
+
+    @property
+    def inputs(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Refuse."""
+        raise _refusal("inputs")
+
+    @property
+    def labels(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Refuse."""
+        raise _refusal("labels")
+
+
+def sealed(data: ClientData, meter: Meter) -> ClientData:
+    """Seal a client's own data; its test examples are a simulation's yardstick, and nobody learns from them."""
+    return ClientData(
+        Sealed(data.train, ("training",), meter), Sealed(data.validation, ("validation",), meter), data.test
+    )
+
+
+def _refusal(what: str) -> InputError:
+    return InputError(
+        f"this method reads the {what} of private examples itself, past the noise: it cannot run with privacy;"
+        " choose another method, or leave out --privacy"
+    )

@@ -1,0 +1,47 @@
+"""Judging models on private records: the one place where these are read and anything about them told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfomo.core.data import Examples
+from fedfomo.core.model import Model
+from fedfomo.errors import InputError
+from fedfomo.privacy.private_data import Sealed
+
+
+@dataclass(frozen=True)
+class PrivateJudge:
+    """Tells losses that are clipped and noisy; or, without noise, exact ones, for which no guarantee is given."""
+
+    noise: float | None  # in units of what one record can change
+    clip: float  # largest loss of one record
+
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
+        """Return each θ's mean loss; NaN for each if there are no examples."""
+        if not isinstance(examples, Sealed):
+            raise InputError("a private judge was given examples that belong to no client: nobody could pay for them")
+        records = examples.opened()
+        if len(records) == 0 or not thetas:
+            return torch.full((len(thetas),), torch.nan, dtype=torch.float64)
+        if self.noise is None:
+            if "training" in examples.records:
+                raise InputError(
+                    "this method judges models by training records, whose guarantee would be gone:"
+                    " give --privacy.validation-noise, or choose another method"
+                )
+            examples.pay(0.0, len(thetas))
+            return torch.tensor([model.loss(theta, records) for theta in thetas], dtype=torch.float64)
+        examples.pay(self.noise, len(thetas))
+        means = torch.stack([mean_clipped_loss(model.losses_at(theta, records), self.clip) for theta in thetas])
+        deviation = self.noise * self.clip / len(records)
+        return means + deviation * examples.meter.noise.draw(len(thetas))
+
+
+def mean_clipped_loss(losses: Tensor, clip: float) -> Tensor:
+    """Return the mean of losses held between 0 and C, so that one record moves it by at most C / n."""
+    return torch.nan_to_num(losses.double(), nan=clip).clamp(0.0, clip).mean()

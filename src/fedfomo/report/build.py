@@ -1,0 +1,286 @@
+"""From what a run left behind to the facts of its report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from fedfomo.algorithms.fedfomo_selection import epsilon_in
+from fedfomo.core.data import is_enough
+from fedfomo.report import intervals
+from fedfomo.report.data import ClientFacts, Curves, Facts, Health, Judgement, MethodFacts, RoundFacts, Rows
+from fedfomo.report.inputs import Ended, Source
+from fedfomo.report.intervals import Estimate
+from fedfomo.report.ordering import order_by_likeness, order_rows
+from fedfomo.report.text import helpers_of, site_sentence
+
+TINY_VALIDATION = 10  # examples; with fewer, a loss says little about a model
+MOST_JUDGED = 150_000  # single judgements that a page carries; of longer histories, rounds are left out evenly
+MOST_COURSES = 100_000  # likewise, rounds × clients of the curves
+MATRIX_LIMIT = 300  # clients; a dense matrix of more is no smaller than the judgements that it is made of
+
+
+def compile_facts(source: Source) -> Facts:
+    """Compute everything that a report shows."""
+    local = source.ended.get("local")
+    methods = [_method(name, ended, local) for name, ended in _local_first(source.ended).items()]
+    rounds, health = _history(source)
+    thinned = _thinned(rounds)
+    own = next((facts for facts in methods if facts.method == source.method), None)
+    alone = next((facts for facts in methods if facts.method == "local"), None)
+    ended = source.ended.get(source.method)
+    examined = ended.examined if ended else None
+    receivers, givers = _orders(source)
+    is_share = _is_share(source)
+    return Facts(
+        title=source.title,
+        method=source.method,
+        metric=source.metric,
+        is_share=is_share,
+        seed=source.seed,
+        rounds_planned=source.rounds_planned,
+        is_finished=ended is not None,
+        clients=source.clients,
+        label_names=_class_names(source.clients),
+        methods=methods,
+        rounds=thinned,
+        is_thinned=thinned != rounds,
+        curves=_curves(source),
+        affinity=source.affinity if len(source.clients) <= MATRIX_LIMIT else None,
+        gives=_others([list(column) for column in zip(*source.taken, strict=True)], rounds) if source.taken else None,
+        takes=_others(source.taken, rounds) if source.taken else None,
+        cross=examined.cross if examined else None,
+        why_not_crossed=_why_not(ended),
+        receivers=receivers,
+        givers=givers,
+        sentences=_sentences(source, own, alone, is_share),
+        advice=source.advice,
+        health=health,
+        privacy=source.privacy,
+        reproduce=source.reproduce,
+    )
+
+
+def _local_first(ended: Mapping[str, Ended]) -> dict[str, Ended]:
+    rank = {"local": 0, "fedavg": 1}
+    return {name: ended[name] for name in sorted(ended, key=lambda name: rank.get(name, 2))}
+
+
+def _method(name: str, ended: Ended, local: Ended | None) -> MethodFacts:
+    clients = sorted(ended.scores)
+    scores = [_estimate(ended, client) for client in clients]
+    gains: list[Estimate | None] = [None] * len(clients)
+    if local is not None and name != "local":
+        gains = [_gain(ended, local, client) for client in clients]
+    known = [gain for gain in gains if gain is not None]
+    helped, harmed = sum(gain.is_above_zero for gain in known), sum(gain.is_below_zero for gain in known)
+    values = [score.value for score in scores if score is not None]
+    gaps = [gap for of_seed in ended.gains_by_seed for gap in of_seed] or [gain.value for gain in known]
+    return MethodFacts(
+        method=name,
+        scores=scores,
+        gains=gains,
+        mean=fmean(values) if values else math.nan,
+        mean_gain=intervals.of_mean_gap(gaps) if known else None,
+        gain_seeds=max(1, len(ended.gains_by_seed)),
+        helped=helped,
+        harmed=harmed,
+        undecided=len(known) - helped - harmed,
+        seed_means=ended.seed_means,
+        bytes_moved=ended.bytes_moved,
+        gradients=ended.gradients,
+    )
+
+
+def _estimate(ended: Ended, client: int) -> Estimate | None:
+    score = ended.scores[client]
+    if score.num_examples == 0 or not math.isfinite(score.accuracy):
+        return None
+    if ended.examined is not None:
+        return intervals.of_mean(ended.examined.figures[client])
+    if 0 <= score.accuracy <= 1:
+        return intervals.of_share(score.accuracy, score.num_examples)
+    return Estimate(score.accuracy, math.nan, math.nan)
+
+
+def _gain(ended: Ended, local: Ended, client: int) -> Estimate | None:
+    ours, theirs = _estimate(ended, client), _estimate(local, client)
+    if ours is None or theirs is None:
+        return None
+    if ended.examined is not None and local.examined is not None:
+        return intervals.of_difference(ended.examined.figures[client], local.examined.figures[client])
+    return intervals.of_unpaired_difference(ours, theirs)
+
+
+def _is_share(source: Source) -> bool:
+    ends = [score.accuracy for ended in source.ended.values() for score in ended.scores.values()]
+    course: list[float | None] = [score["accuracy"] for line in source.lines for score in line["after_update"].values()]
+    known = [value for value in (*ends, *course) if value is not None and math.isfinite(value)]
+    return all(0 <= value <= 1 for value in known)
+
+
+def _class_names(clients: Sequence[ClientFacts]) -> list[str]:
+    return [str(label) for label in range(max((len(c.train_labels or []) for c in clients), default=0))]
+
+
+def _why_not(ended: Ended | None) -> str:
+    if ended is None:
+        return "The run is still going on."
+    if ended.examined is None:
+        return "The run's models or data are not at hand, so they could not be tried on each other's targets."
+    return ended.examined.why_not_crossed
+
+
+@dataclass
+class _Tally:
+    """What is counted while the log is read."""
+
+    num_clients: int
+    met: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    out_of_budget: set[int] = field(default_factory=set[int])
+    suspected: Counter[int] = field(default_factory=Counter[int])  # rounds in which a client's upload was odd
+    fell_back: list[int] = field(init=False)
+    took_part: list[int] = field(init=False)
+    refused: list[int] = field(init=False)
+    dropped_out: list[int] = field(init=False)
+    reasons: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fell_back, self.took_part, self.refused, self.dropped_out = ([0] * self.num_clients for _ in range(4))
+        self.reasons = [""] * self.num_clients
+
+
+def _history(source: Source) -> tuple[list[RoundFacts], Health]:
+    tally = _Tally(len(source.clients))
+    rounds = [_round(source, line, tally) for line in source.lines]
+    notes = list(source.notes)
+    tiny = [c.name for c in source.clients if 0 < c.validation < TINY_VALIDATION]
+    if tiny:
+        few = ", ".join(tiny[:8]) + (f" and {len(tiny) - 8} more" if len(tiny) > 8 else "")
+        notes.append(f"Fewer than {TINY_VALIDATION} validation examples, so judgements are mostly noise: {few}.")
+    if tally.out_of_budget:
+        notes.append(f"Privacy budgets ran out: {len(tally.out_of_budget)} clients stopped before the end.")
+    if tally.suspected:
+        rounds_of = ", ".join(f"{source.clients[n].name} ({number})" for n, number in sorted(tally.suspected.items()))
+        notes.append(f"Uploads that hold nearly nothing new, by rounds; rounds.jsonl says what they are: {rounds_of}.")
+    return rounds, Health(tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes)
+
+
+def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts:
+    judgements: list[Judgement] = []
+    before = len(tally.met)
+    for client, upload in line["uploads"].items():
+        if "findings.ids" in upload:
+            found = upload["findings.ids"], upload["findings.increments"], upload["findings.shares"]
+            judgements.append(Judgement(int(client), *found))
+            tally.met.update((int(client), giver) for giver in found[0] if giver != int(client))
+            if line["round"] > 0 and not any(found[2]) and not upload.get("findings.share_of_averages"):
+                tally.fell_back[int(client)] += 1
+    for client in line["cohort"]:
+        tally.took_part[client] += 1
+        holds = source.clients[client]
+        is_spent = client in line.get("budget_spent", ())
+        tally.out_of_budget.update([client] if is_spent else [])
+        is_missing = str(client) not in line["uploads"] and str(client) not in line["refused"] and not is_spent
+        tally.dropped_out[client] += is_missing and is_enough(holds.train, holds.validation)
+    for client, reason in line["refused"].items():
+        tally.refused[int(client)] += 1
+        tally.reasons[int(client)] = reason
+    tally.suspected.update(int(client) for client in line.get("suspected", {}))
+    pairs = tally.num_clients * (tally.num_clients - 1)
+    seconds = source.seconds.get(line["round"])
+    return RoundFacts(
+        round=line["round"] + 1,
+        judgements=judgements,
+        new_pairs=len(tally.met) - before,
+        pairs_met=len(tally.met) / pairs if pairs else 0.0,
+        epsilon=_epsilon(source, line["round"]),
+        models_down=line["traffic"]["models_down"],
+        bytes_down=line["traffic"]["bytes_down"],
+        bytes_up=line["traffic"]["bytes_up"],
+        training_seconds=seconds["training"] if seconds else None,
+        scoring_seconds=seconds["scoring"] if seconds else None,
+        other_seconds=max(0.0, seconds["all"] - seconds["training"] - seconds["scoring"]) if seconds else None,
+    )
+
+
+def _epsilon(source: Source, round: int) -> float | None:
+    if "epsilon" not in source.options or "epsilon_decay" not in source.options:
+        return None
+    return epsilon_in(round, source.options["epsilon"], source.options["epsilon_decay"])
+
+
+def _thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
+    """Leave the judgements of some rounds out where there are too many; the last round's always stay."""
+    total = sum(len(judgement.givers) for facts in rounds for judgement in facts.judgements)
+    step = max(1, math.ceil(total / MOST_JUDGED))
+    return [
+        facts if (rounds[-1].round - facts.round) % step == 0 else replace(facts, judgements=[]) for facts in rounds
+    ]
+
+
+def _others(rows: Sequence[Sequence[float]], rounds: Sequence[RoundFacts]) -> list[float]:
+    """Add up what is off the diagonal, and share it out over the rounds."""
+    return [(sum(row) - row[client]) / max(1, len(rounds)) for client, row in enumerate(rows)]
+
+
+def _curves(source: Source) -> Curves:
+    number = len(source.clients)
+    step = max(1, math.ceil(len(source.lines) * number / MOST_COURSES))
+    lines = [line for line in source.lines if (len(source.lines) - 1 - line["round"]) % step == 0]
+
+    def row(values: Mapping[str, Any], pick: str | int) -> list[float | None]:
+        found: list[float | None] = [None] * number
+        for client, value in values.items():
+            if isinstance(pick, str) or pick < len(value):
+                found[int(client)] = value[pick]
+        return found
+
+    def rows(part: str, pick: str | int) -> Rows:
+        return [row(line.get(part, {}), pick) for line in lines]
+
+    def losses(model: str) -> Rows:
+        is_told = model in source.judged_first and any(line.get("judged") for line in lines)
+        return rows("judged", source.judged_first.index(model)) if is_told else []
+
+    return Curves(
+        rounds=[line["round"] + 1 for line in lines],
+        test_updated=rows("after_update", "accuracy"),
+        test_trained=rows("after_training", "accuracy"),
+        validation_reference=losses("reference"),
+        validation_own=losses("own"),
+    )
+
+
+def _orders(source: Source) -> tuple[list[int], list[int]]:
+    matrix = source.affinity or source.taken
+    if matrix is None:
+        everyone = list(range(len(source.clients)))
+        return everyone, everyone
+    if source.own_targets:
+        order = order_by_likeness(matrix)
+        return order, order
+    # Receivers stand together by what they aim at, givers by what they have: that is not the same order.
+    return order_rows(matrix), order_rows([list(column) for column in zip(*matrix, strict=True)])
+
+
+def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | None, is_share: bool) -> list[str]:
+    if own is None:
+        return []
+    names = [client.name for client in source.clients]
+    return [
+        site_sentence(
+            names[client],
+            local.scores[client] if local else None,
+            own.scores[client],
+            own.gains[client],
+            helpers_of(source.taken, names, client) if source.taken else {},
+            is_share,
+            source.clients[client].test,
+        )
+        for client in range(len(names))
+    ]

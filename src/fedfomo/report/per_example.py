@@ -1,0 +1,114 @@
+"""What final models do on test examples, one by one: for paired intervals, and for who could use whose model."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.model import Model
+from fedfomo.errors import reading
+from fedfomo.io import to_json, write_atomically
+
+CROSS_LIMIT = 200  # clients; more of them make a matrix that takes long to fill and nobody reads
+CROSS_SECONDS = 60.0  # more than that is for those who ask
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What one method's final models do."""
+
+    figures: list[list[float]]  # each client's model on each of its own test examples
+    cross: list[list[float]] | None  # the mean figure of each client's model (row) on each client's test (column)
+    why_not_crossed: str  # if it was not
+
+
+def examine(
+    model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData], crosses: bool = False
+) -> Examination:
+    """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
+    figures = [_figures(model, theta, data.test) for theta, data in zip(thetas, clients, strict=True)]
+    if not crosses:
+        return Examination(figures, None, "")
+    if len(clients) > CROSS_LIMIT:
+        return Examination(figures, None, f"{len(clients)} clients are too many for a matrix of all pairs")
+    cross: list[list[float]] = []
+    started = time.perf_counter()
+    tests = [data.test for data in clients]
+    alike = _alike(tests)
+    together = [tests[first].joined(*(tests[number] for number in others)) for first, *others in alike]
+    for theta in thetas:
+        row = [math.nan] * len(tests)
+        for numbers, examples in zip(alike, together, strict=True):
+            parts = model.figures(theta, examples).split([len(tests[number]) for number in numbers])
+            for number, part in zip(numbers, parts, strict=True):
+                row[number] = float(part.mean())
+        cross.append(row)
+        needed = (time.perf_counter() - started) / len(cross) * len(clients)
+        if needed > CROSS_SECONDS:
+            why = f"trying all {len(clients)} models on all targets would take about {needed / 60:.0f} minutes"
+            return Examination(figures, None, why)
+    return Examination(figures, cross, "")
+
+
+def write_examination(path: Path, found: Examination) -> None:
+    """Keep an examination, so that the next report need not repeat it."""
+    write_atomically(path, to_json(asdict(found)).encode())
+
+
+def read_examination(path: Path) -> Examination:
+    """Read an examination that was kept."""
+    with reading(path, "delete it, and it is made again"):
+        found = Examination(**json.loads(path.read_bytes()))
+        return replace(
+            found, figures=_numbers(found.figures), cross=None if found.cross is None else _numbers(found.cross)
+        )
+
+
+def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
+    """Read null as what it was written for: not a number."""
+    return [[math.nan if value is None else value for value in row] for row in rows]
+
+
+def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:
+    """Count every client's training and test labels; None where labels are not classes."""
+    parts = [part.labels for data in clients for part in (data.train, data.test) if len(part)]
+    if not parts or any(labels.dim() != 1 or labels.is_floating_point() for labels in parts):
+        return None
+    number = 1 + max(int(labels.max()) for labels in parts)
+    if number > 100 or min(int(labels.min()) for labels in parts) < 0:
+        return None
+
+    def counts(examples: Examples) -> list[int]:
+        return torch.bincount(examples.labels.long(), minlength=number).tolist()
+
+    return [counts(data.train) for data in clients], [counts(data.test) for data in clients]
+
+
+def theta_of(model: Model, state: Mapping[str, Tensor]) -> Tensor:
+    """Put the named tensors of a model file into one vector."""
+    theta = torch.empty(model.layout.size)
+    for name, view in model.layout.views(theta).items():
+        view.copy_(state[name])
+    return theta
+
+
+def _figures(model: Model, theta: Tensor, examples: Examples) -> list[float]:
+    return model.figures(theta, examples).tolist()
+
+
+def _alike(tests: Sequence[Examples]) -> list[list[int]]:
+    """Sort targets by what can be put into one tensor: sites may have images of different sizes."""
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for number, test in enumerate(tests):
+        if len(test):
+            kind = tuple((part.shape[1:], part.dtype) for part in (test.inputs, test.labels))
+            kinds.setdefault(kind, []).append(number)
+    return list(kinds.values())

@@ -1,0 +1,55 @@
+"""Which run of a comparison is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedfomo.errors import InputError, require, unknown
+from fedfomo.runs.config import CompareConfig
+from fedfomo.runs.config_io import load_toml, read_toml
+from fedfomo.runs.run import runs_of
+
+USUAL_METHOD = "fedfomo"
+
+
+def comparison_in(folder: Path) -> CompareConfig | None:
+    """Read the configuration of a comparison; None: the folder is that of a single run."""
+    require(folder.is_dir(), f"there is no run folder {folder}")
+    path = folder / "config.toml"
+    require(path.exists(), f"{folder} is not the folder of a run: it has no config.toml")
+    return read_toml(path, CompareConfig) if "methods" in load_toml(path) else None
+
+
+def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
+    """Return the run that is meant, begun or not: the folder itself, or one of a comparison's."""
+    comparison = comparison_in(folder)
+    if comparison is None:
+        return folder
+    methods = list(dict.fromkeys(planned.method for planned in runs_of(comparison)))
+    if method is None and USUAL_METHOD not in methods:
+        raise InputError(f"{folder} has no run of {USUAL_METHOD}: choose with --method one of {', '.join(methods)}")
+    method = method or USUAL_METHOD
+    if method not in methods:
+        raise unknown("method", method, methods, f"in {folder}")
+    seed = comparison.seeds[0] if seed is None else seed
+    seeds = ", ".join(map(str, comparison.seeds))
+    require(seed in comparison.seeds, f"{folder} has no runs with seed {seed}: choose with --seed one of {seeds}")
+    return folder / f"{method}-seed-{seed}"
+
+
+def has_begun(run: Path) -> bool:
+    """Tell whether a run has written down on what it runs, without which nothing can be said of it."""
+    return (run / "environment.json").exists()
+
+
+def choice_in_words(run: Path) -> str:
+    """Say which run of a comparison was chosen."""
+    method, _, seed = run.name.rpartition("-seed-")
+    return f"of this comparison: {method} with seed {seed}; --method and --seed choose another"
+
+
+def require_begun(folder: Path, run: Path) -> None:
+    """Refuse a run of which nothing is there yet, and say which others there are."""
+    others = sorted(path.parent.name for path in folder.glob("*-seed-*/environment.json"))
+    begun = f"; begun are {', '.join(others)}" if others else ""
+    require(has_begun(run), f"{run} has not begun yet: try again, or give --watch{begun}")

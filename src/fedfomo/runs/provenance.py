@@ -1,0 +1,128 @@
+"""What a run says of the machine, the libraries and the data that it was computed with."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfomo.core.data import ClientData
+from fedfomo.core.determinism import THREADS, instructions, processor
+from fedfomo.datasets.partitions import Partition
+from fedfomo.errors import require
+from fedfomo.io import read_json, to_json, write_atomically
+from fedfomo.runs.config import Setting
+from fedfomo.runs.setup import Prepared, network_name
+
+# What tells the clients of one run from those of another; older runs say nothing of "split".
+CLIENTS = ("data", "examples", "groups", "targets", "split")
+
+
+def write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:
+    """Write down the versions, the kind of processor, the data and the network of a run."""
+    environment = _environment(prepared, setting)
+    write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Read what a run has written down of what it is computed with."""
+    path = folder / "environment.json"
+    require(path.exists(), f"{folder} has no environment.json: play the run again")
+    return read_json(path, "play the run again")
+
+
+def clients_of(prepared: Prepared) -> dict[str, Any]:
+    """Describe on whose data a run is played: the set, and who holds which part of it."""
+    clients, partition = prepared.scenario.clients, prepared.scenario.partition
+    return {
+        "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
+        "examples": [{"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in clients],
+        "groups": None if partition.groups is None else list(partition.groups),
+        "targets": list(partition.targets),
+        "split": _split_digest(partition),
+    }
+
+
+def same_clients(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two runs had the same clients, as far as both say."""
+    return all(one[part] == other[part] for part in CLIENTS if part in one and part in other)
+
+
+def check_clients(folder: Path, prepared: Prepared) -> None:
+    """Refuse to go on with a run whose clients would be others from now on."""
+    problem = f"{folder} was begun with other clients than '{prepared.data.name}' gives now"
+    cause = "the data, or the latent groups found in them, are not the same"
+    is_same = same_clients(read_environment(folder), clients_of(prepared))
+    require(is_same, f"{problem}: {cause}; go on with those that it was begun with, or start a new run")
+
+
+def check_surroundings(folder: Path, tell: Callable[[str], None]) -> None:
+    """Refuse to go on where sums are taken in another order: their last bits would be others; tell of other code."""
+    begun, here = read_environment(folder), instructions()
+    then = begun.get("instructions", here)
+    problem = f"{folder} was begun on a processor that computes with {then}, and here it would be {here}"
+    require(then == here, f"{problem}: go on with it where it was begun, or start a new run")
+    if begun.get("source", source_digest()) != source_digest():
+        tell(
+            f"{folder} was begun with other code of fedfomo: what comes of it may be neither that code's nor this one's"
+        )
+
+
+@cache
+def source_digest() -> str:
+    """Hash the code of this library, which may change while its version stays."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
+    shape = tuple(prepared.data.train.inputs.shape[1:])
+    libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
+    scenario = prepared.scenario
+    return {
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in libraries},
+        "source": source_digest(),
+        "threads": THREADS,
+        "processor": processor(),
+        "instructions": instructions(),
+        **clients_of(prepared),
+        "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
+        "scale": prepared.scale and prepared.scale.described(),
+        "parameters": prepared.problem.model.layout.num_trainable,
+        "label_distance": {"l1": scenario.emd_l1, "official": scenario.emd_official},
+        "constant": [
+            _constant_accuracy(client, target == number)
+            for number, (client, target) in enumerate(zip(scenario.clients, scenario.partition.targets, strict=True))
+        ],
+        "warnings": scenario.warnings,
+    }
+
+
+def _split_digest(partition: Partition) -> str:
+    digest = hashlib.sha256()
+    for client in partition.clients:
+        for indices in (client.train, client.validation, client.test):
+            digest.update(f"{len(indices)}:".encode() + indices.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _constant_accuracy(data: ClientData, is_at_home: bool) -> float | None:
+    """Return the accuracy of always answering with a client's most frequent label; None: it has no data.
+
+    Labels are counted in its training data, and if it aims at foreign data, in its validation data, which are like it.
+    """
+    known = data.train if is_at_home else data.validation
+    if len(known) == 0 or len(data.test) == 0:
+        return None
+    usual = torch.bincount(known.labels).argmax()
+    return (data.test.labels == usual).double().mean().item()

@@ -1,0 +1,239 @@
+"""From a configuration to a finished run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
+from fedfomo.core.clustering import agreement, group_by_affinity
+from fedfomo.core.model import Score
+from fedfomo.core.round import Traffic
+from fedfomo.core.sparse import SparseTable
+from fedfomo.engine.run_dir import RunHome
+from fedfomo.errors import InputError, reading, require, unknown
+from fedfomo.io import to_json, write_atomically
+from fedfomo.privacy.accountant import Spent
+from fedfomo.runs.config import WHEREABOUTS, CompareConfig, RunConfig, Setting
+from fedfomo.runs.config_io import options_of, read_toml, write_toml
+from fedfomo.runs.metrics import Summary, summarise
+from fedfomo.runs.provenance import check_clients, check_surroundings, write_environment
+from fedfomo.runs.setup import Prepared
+from fedfomo.simulation.callbacks import Listener, Watcher
+from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is kept of a finished run."""
+
+    method: str
+    options: Mapping[str, str]
+    seed: int
+    after_update: Mapping[int, Score]
+    after_training: Mapping[int, Score]
+    traffic: Traffic
+    affinity: list[list[float]] | None  # who values whom: receiver × giver
+    taken: list[list[float]] | None  # who has learnt from whom
+    refusals: Mapping[int, int]  # how many uploads of each client were refused
+    gradients: int  # how many examples were differentiated, each as often as it was
+    spent: Mapping[int, Spent] | None  # ε of each client's records at the end; None: the run was not private
+    groups: list[int] | None  # the distribution that each client draws its training data from
+    groups_found: list[int] | None  # by clustering the affinity matrix
+    group_agreement: float | None  # adjusted Rand index between the two
+    seconds: float  # of the process that finished the run
+
+    def accuracies(self, point: str = "after_update") -> dict[int, float]:
+        """Return each client's test accuracy at one of the two points of evaluation."""
+        return {client: score.accuracy for client, score in getattr(self, point).items()}
+
+    def summary(self, local: RunRecord | None = None, point: str = "after_update") -> Summary:
+        """Summarise the accuracies, beside those of local training if these are given."""
+        return summarise(self.accuracies(point), local.accuracies() if local else None)
+
+
+def new_folder(out: Path | None, name: str) -> Path:
+    """Make a new folder for a run: the one asked for, or one named after the time."""
+    folder = out or Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
+    if folder.exists():
+        is_run = (folder / "config.toml").exists()
+        way_on = f"go on with `fedfomo resume {folder}`, or choose" if is_run else "choose"
+        raise InputError(f"{folder} exists: {way_on} another with --out")
+    folder.mkdir(parents=True)
+    return folder
+
+
+def anchored(setting: Setting) -> Setting:
+    """Name the folder of the data so that it is found from anywhere."""
+    return setting if setting.data is None else replace(setting, data=setting.data.absolute())
+
+
+def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
+    """Write down, before anything is computed, what a run is and on what it runs."""
+    write_atomically(folder / "config.toml", write_toml(config).encode())
+    write_environment(folder, prepared, config.setting)
+
+
+def go_on(
+    folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
+) -> RunRecord:
+    """Run what is left of a run, from its configuration and its newest checkpoint."""
+    config = read_config(folder)
+    if (folder / "environment.json").exists():
+        check_clients(folder, prepared)
+    finished = folder / "result.json"
+    if finished.exists() and not RunHome.needs_clearing(folder):
+        return read_record(folder)
+    algorithm = make_algorithm(config.method, options_of(config.options))
+    home = RunHome(folder, _digest(config, prepared), tell)
+    started = time.monotonic()
+    try:
+        if finished.exists():  # whoever finished the run was killed before it had cleared up, or was here until now
+            home.clear_up()
+            return read_record(folder)
+        if not (folder / "environment.json").exists():
+            write_environment(folder, prepared, config.setting)
+        check_surroundings(folder, tell)
+        result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
+        network = prepared.problem.model_of(algorithm)
+        for client, model in result.models.items():
+            home.write_tensors(f"models/client-{client:05d}.safetensors", network.state_dict(model))
+        record = _record(config, prepared, result, time.monotonic() - started)
+        write_atomically(finished, to_json(asdict(record), indent=1).encode())
+        home.clear_up()
+        return record
+    finally:
+        home.close()
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Read the configuration that a run was started with."""
+    require(folder.is_dir(), f"there is no run folder {folder}")
+    require((folder / "config.toml").exists(), f"{folder} is not a run folder: it has no config.toml")
+    return read_toml(folder / "config.toml", RunConfig)
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read what is kept of a finished run."""
+    path = folder / "result.json"
+    with reading(path, "delete it and resume the run"):
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        for point in ("after_update", "after_training"):
+            content[point] = {int(client): _score(score) for client, score in content[point].items()}
+        content["traffic"] = Traffic(**content["traffic"])
+        content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
+        if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
+            content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
+        return RunRecord(**content)
+
+
+def runs_of(config: CompareConfig) -> list[RunConfig]:
+    """List the runs of a comparison; local training is always among them."""
+    methods = list(dict.fromkeys(("local", *config.methods)))
+    impossible = _impossible(config.setting)
+    if config.methods == ("all",):
+        methods = [method for method in ALGORITHMS if method not in impossible]
+    for method in methods:
+        require(method not in impossible, f"{method} cannot run here: {impossible.get(method)}")
+    options: dict[str, list[str]] = {}
+    for pair in config.options:
+        method, dot, option = pair.partition(".")
+        require(bool(dot), f"option '{pair}' is not of the form method.name=value")
+        if method not in methods:
+            raise unknown("method in option", method, methods)
+        options.setdefault(method, []).append(option)
+    return [
+        RunConfig(method, tuple(options.get(method, [])), seed, None, config.setting)
+        for seed in config.seeds
+        for method in methods
+    ]
+
+
+def left_out(config: CompareConfig) -> list[str]:
+    """Say which methods a comparison of all leaves out, and why."""
+    if config.methods != ("all",):
+        return []
+    return [f"{method} is left out: {reason}" for method, reason in _impossible(config.setting).items()]
+
+
+def _impossible(setting: Setting) -> dict[str, str]:
+    """Name the methods that cannot run in a setting, each with the reason."""
+    found: dict[str, str] = {}
+    if not setting.scenario.has_groups:
+        found["oracle"] = "it needs to know clients' true groups, and this scenario has none"
+    if setting.privacy.is_on:
+        found |= dict.fromkeys(READ_RECORDS, "it reads private records itself, past the noise")
+        if setting.privacy.validation_noise is None:
+            reason = "it judges models by training records, which with privacy takes --privacy.validation-noise"
+            found |= dict.fromkeys(JUDGE_BY_TRAINING, reason)
+    return found
+
+
+def _score(content: dict[str, Any]) -> Score:
+    loss, accuracy = (math.nan if content[name] is None else content[name] for name in ("loss", "accuracy"))
+    return Score(loss, accuracy, content["num_examples"])
+
+
+def _spent(content: dict[str, float | None]) -> Spent:
+    return Spent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
+
+
+def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:
+    groups, targets = prepared.scenario.partition.groups, prepared.scenario.partition.targets
+    found = None
+    # With targets of others, affinity follows what a client aims at, and clients that value each other need not exist.
+    own_targets = targets == tuple(range(len(targets)))
+    affinity = _rows(result.affinity)
+    if groups is not None and affinity is not None and own_targets:
+        found = group_by_affinity(torch.tensor(affinity, dtype=torch.float64), len(set(groups)))
+    return RunRecord(
+        method=config.method,
+        options=options_of(config.options),
+        seed=config.seed,
+        after_update=result.after_update,
+        after_training=result.after_training,
+        traffic=result.traffic,
+        affinity=affinity,
+        taken=_rows(result.taken),
+        refusals=result.refusals,
+        gradients=result.gradients,
+        spent=result.spent,
+        groups=None if groups is None else list(groups),
+        groups_found=found,
+        group_agreement=None if groups is None or found is None else agreement(groups, found),
+        seconds=seconds,
+    )
+
+
+def _rows(table: SparseTable | None) -> list[list[float]] | None:
+    return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
+
+
+def _digest(config: RunConfig, prepared: Prepared) -> str:
+    """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
+    settings = asdict(config)
+    setting: dict[str, Any] = settings["setting"]
+    for name in WHEREABOUTS:
+        del setting[name]
+    del settings["out"]
+    later = [(setting, name) for name in ("dropout", "lateness", "standardise")]
+    for table, name in [*later, (setting["training"], "augment")]:
+        if not table[name]:  # without it, a run is what it was when it did not exist
+            del table[name]
+    versions = [version(name) for name in ("fedfomo", "torch")]
+    digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
+    for client in prepared.scenario.partition.clients:
+        for indices in (client.train, client.validation, client.test):
+            digest.update(repr(indices.tolist()).encode())
+    return digest.hexdigest()

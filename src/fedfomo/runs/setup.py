@@ -1,0 +1,80 @@
+"""From a setting to the data, the clients, the model and the plan of a run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.networks import NETWORKS
+from fedfomo.core.rng import layers_draw_from, stream
+from fedfomo.datasets.bundled import DataSet
+from fedfomo.datasets.readers import load_data
+from fedfomo.datasets.scenarios import Scenario, build_scenario
+from fedfomo.datasets.standardise import Scale
+from fedfomo.errors import InputError, unknown
+from fedfomo.runs.config import Setting
+from fedfomo.simulation.config import Plan
+from fedfomo.simulation.worker import Problem
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A setting made real: every method of a comparison starts from the same one."""
+
+    data: DataSet
+    scenario: Scenario
+    problem: Problem
+    plan: Plan
+    scale: Scale | None  # of clients' inputs; None: as they are in the data
+
+
+def prepare(setting: Setting, seed: int) -> Prepared:
+    """Load the data, spread it over clients, and draw the common initial model."""
+    data = load_data(setting.dataset, setting.data)
+    scenario = build_scenario(setting.scenario, data, seed)
+    scale = Scale.of(data.train.inputs).rounded() if setting.standardise else None
+    if scale is not None:
+        scenario = replace(scenario, clients=tuple(map(scale.applied_to, scenario.clients)))
+    shape = tuple(data.train.inputs.shape[1:])
+    with layers_draw_from(stream(seed, "initial model")):
+        module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
+    channels_last = works_channels_last(module, data.train.inputs)
+    model = Model(module.to(_device(setting.device)), channels_last=channels_last)
+    groups = scenario.partition.groups, scenario.partition.target_groups
+    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
+    workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
+    workers = workers if model.device.type == "cpu" else 0
+    plan = Plan(
+        rounds=setting.rounds,
+        participation=setting.participation,
+        evaluate_every=setting.evaluate_every,
+        workers=workers,
+        stack=setting.stack,
+        executor=setting.executor,
+        dropout=setting.dropout,
+        lateness=setting.lateness,
+    )
+    return Prepared(data, scenario, problem, plan, scale)
+
+
+def network_name(setting: Setting, shape: tuple[int, ...]) -> str:
+    """Return the architecture that a setting means for inputs of some shape."""
+    network = setting.network
+    if network == "auto":
+        network = "mlp" if min(shape[1:]) < 20 else "small_cnn"
+    if network not in NETWORKS:
+        raise unknown("network", network, NETWORKS)
+    return network
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()  # the device "meta" exists and computes nothing
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or another --device") from None
+    return device

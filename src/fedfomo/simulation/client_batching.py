@@ -1,0 +1,202 @@
+"""Who computes what clients ask for: each on its own, or several together.
+
+An algorithm asks its client to train and to judge, in plain calls. One by one, a call is answered at once. Together,
+the call waits until every client of the group has asked for something; then all of them are answered in one stacked
+computation. Clients never run at the same time: each holds the baton until it asks or is done.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from greenlet import GreenletExit, greenlet
+from torch import Tensor
+
+from fedfomo.core.client import Judge
+from fedfomo.core.data import Examples
+from fedfomo.core.local_training import LocalTrainer, Sgd, Task
+from fedfomo.core.model import Model, Score
+from fedfomo.core.vectorised import Stack
+
+Play = Callable[[], Any]
+
+
+@dataclass
+class Seconds:
+    """Where time went."""
+
+    training: float = 0.0
+    scoring: float = 0.0
+    all: float = 0.0
+
+    def add(self, other: Seconds) -> None:
+        """Add what somebody else spent."""
+        self.training += other.training
+        self.scoring += other.scoring
+        self.all += other.all
+
+    def since(self, before: Seconds) -> Seconds:
+        """Return what was spent after an earlier reading."""
+        return Seconds(self.training - before.training, self.scoring - before.scoring, self.all - before.all)
+
+    @contextmanager
+    def counted(self, what: str) -> Generator[None]:
+        """Count the time of a block."""
+        started = time.perf_counter()
+        yield
+        setattr(self, what, getattr(self, what) + time.perf_counter() - started)
+
+
+class Hands(ABC):
+    """A trainer and a judge for clients, and whatever else needs the network."""
+
+    def __init__(self, model: Model, trainer: LocalTrainer, judge: Judge | None = None) -> None:
+        self.seconds = Seconds()
+        self._judge = judge  # None: losses are told as they are
+        self._model = model
+        self._trainer = trainer
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training data each round."""
+        return self._trainer.epochs
+
+    def learning_rate_in(self, round: int) -> float:
+        """Return the step size of one round."""
+        return self._trainer.learning_rate_in(round)
+
+    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
+        """Cut the examples into the batches of several epochs."""
+        return self._trainer.batches(examples, epochs, rng)
+
+    def gradient(self, model: Model, batch: Examples) -> Tensor:
+        """Return the gradient of the training objective at the loaded parameters."""
+        with self.seconds.counted("training"):
+            return self._trainer.gradient(model, batch)
+
+    def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
+        """Return each θ's mean loss."""
+        if self._judge is not None:
+            with self.seconds.counted("scoring"):
+                return self._judge.losses(model, thetas, examples)
+        scores = self.scores([(theta, examples) for theta in thetas])
+        return torch.tensor([score.loss for score in scores], dtype=torch.float64)
+
+    @abstractmethod
+    def train(self, model: Model, task: Task) -> Tensor:
+        """Return new parameters."""
+
+    @abstractmethod
+    def scores(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
+        """Score every θ on its examples."""
+
+    @abstractmethod
+    def play(self, clients: Sequence[Play]) -> list[Any]:
+        """Let every client do its part of a round."""
+
+
+class OneByOne(Hands):
+    """Answers every client at once, to the bit as it would be anywhere else."""
+
+    def train(self, model: Model, task: Task) -> Tensor:
+        """Train now."""
+        with self.seconds.counted("training"):
+            return self._trainer.train(model, task)
+
+    def scores(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
+        """Score now."""
+        with self.seconds.counted("scoring"):
+            return [self._model.score(theta, examples) for theta, examples in pairs]
+
+    def play(self, clients: Sequence[Play]) -> list[Any]:
+        """Play one client after the other."""
+        return [play() for play in clients]
+
+
+class Together(Hands):
+    """Waits until all have asked, and answers them in one computation."""
+
+    def __init__(self, model: Model, trainer: Sgd, stack: Stack) -> None:
+        super().__init__(model, trainer)
+        self._sgd = trainer
+        self._stack = stack
+        self._playing: _Player | None = None
+
+    def train(self, model: Model, task: Task) -> Tensor:
+        """Train with the others."""
+        return self._ask(task)
+
+    def scores(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
+        """Score with the others."""
+        return self._ask(pairs)
+
+    def play(self, clients: Sequence[Play]) -> list[Any]:
+        """Play all clients, each up to its next wish, and fulfil their wishes, until none is left."""
+        players = [_Player(play) for play in clients]
+        waiting = players
+        try:
+            while waiting:
+                for player in waiting:
+                    self._playing = player
+                    player.go_on()
+                waiting = [player for player in waiting if player.wish is not None]
+                self._fulfil(waiting)
+        finally:
+            for player in players:
+                player.dismiss()
+        return [player.result for player in players]
+
+    def _ask(self, wish: Any) -> Any:
+        if self._playing is None:
+            raise RuntimeError("nobody is playing")
+        return self._playing.ask(wish)
+
+    def _fulfil(self, players: Sequence[_Player]) -> None:
+        training = [player for player in players if isinstance(player.wish, Task)]
+        scoring = [player for player in players if not isinstance(player.wish, Task)]
+        if training:
+            with self.seconds.counted("training"):
+                trained = self._stack.train(self._sgd, [player.wish for player in training])
+            for player, theta in zip(training, trained, strict=True):
+                player.answer = theta
+        if scoring:
+            with self.seconds.counted("scoring"):
+                scores = iter(self._stack.score([pair for player in scoring for pair in player.wish]))
+            for player in scoring:
+                player.answer = [next(scores) for _ in player.wish]
+
+
+class _Player(greenlet):
+    """A client with a stack of its own, which runs only while it holds the baton."""
+
+    def __init__(self, play: Play) -> None:
+        super().__init__(play)
+        self.wish: Any = None
+        self.answer: Any = None
+        self.result: Any = None
+
+    def go_on(self) -> None:
+        """Run until the client asks for something, or is done; raise what it raised."""
+        self.result = self.switch()
+
+    def ask(self, wish: Any) -> Any:
+        """Called by the client: hand over the baton, and return the answer once it is back."""
+        self.wish = wish
+        # Torch keeps this switch per thread, and all players share one.
+        records_gradients = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        cast(greenlet, self.parent).switch()
+        torch.set_grad_enabled(records_gradients)
+        self.wish = None
+        return self.answer
+
+    def dismiss(self) -> None:
+        """Unwind a client that nobody waits for any more."""
+        if not self.dead:
+            self.throw(GreenletExit)

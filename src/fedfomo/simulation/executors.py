@@ -1,0 +1,207 @@
+"""The hands that carry out orders: this process, or one process per core.
+
+Workers are forked, so data and architecture need no copying; from then on only short JSON messages cross the
+pipes, and tensors pass through files. Each worker has one torch thread: two threads in one process fight for
+cores as soon as the machine is busy, and one thread everywhere makes results independent of the crew.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+import torch
+
+from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.model import Score
+from fedfomo.errors import InputError, is_disk_fault, sentence_of
+from fedfomo.simulation.client_batching import Seconds
+from fedfomo.simulation.huge_pages import use_large_pages
+from fedfomo.simulation.process_utils import die_with
+from fedfomo.simulation.worker import ClientSide, Order, Outcome, Part, Report, Update
+
+
+class WorkerError(RuntimeError):
+    """A worker process died or failed while it carried out an order."""
+
+
+class WorkerLostError(WorkerError):
+    """A worker process is gone, and nobody knows why."""
+
+
+class Crew(Protocol):
+    """Carries out orders, in any sequence."""
+
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+        """Yield reports as they become ready."""
+        ...
+
+    def close(self) -> None:
+        """Let everybody go."""
+        ...
+
+
+def hire(client_side: Callable[[], ClientSide], num_workers: int) -> Crew:
+    """Return a crew of that many processes; 0 means this process alone."""
+    if num_workers == 0 or "fork" not in multiprocessing.get_all_start_methods():
+        return ThisProcess(client_side())
+    return Workers(client_side, num_workers)
+
+
+class ThisProcess:
+    """The crew of one that needs no messages."""
+
+    def __init__(self, client_side: ClientSide) -> None:
+        self._client_side = client_side
+
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+        """Work through the orders one by one."""
+        with one_torch_thread():
+            for order in orders:
+                yield self._client_side.carry_out(order)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Workers:
+    """Forked processes, each busy with one order at a time."""
+
+    def __init__(self, client_side: Callable[[], ClientSide], num_workers: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._processes: dict[Connection, BaseProcess] = {}
+        for _ in range(num_workers):
+            ours, theirs = context.Pipe()
+            # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
+            inherited = [*self._processes, ours]
+            process = context.Process(target=_work, args=(client_side, theirs, inherited, os.getpid()), daemon=True)
+            with warnings.catch_warnings():
+                # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            theirs.close()
+            self._processes[ours] = process
+
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+        """Hand each idle worker the next order, in the order given."""
+        waiting = iter(orders)
+        busy: dict[Connection, Order] = {}
+        try:
+            for connection in self._processes:
+                self._assign(connection, next(waiting, None), busy)
+            while busy:
+                for connection in wait(list(busy)):
+                    assert isinstance(connection, Connection)  # noqa: S101 - narrows the type
+                    report = self._receive(connection, busy.pop(connection))
+                    self._assign(connection, next(waiting, None), busy)
+                    yield report
+        finally:
+            if busy:  # interrupted: what the workers are doing is of no use any more
+                self.close()
+
+    def close(self) -> None:
+        """End the processes at once; between rounds they hold nothing that matters."""
+        for connection, process in self._processes.items():
+            process.kill()
+            process.join()
+            connection.close()
+        self._processes = {}
+
+    def _assign(self, connection: Connection, order: Order | None, busy: dict[Connection, Order]) -> None:
+        if order is not None:
+            busy[connection] = order
+            with suppress(BrokenPipeError):  # `_receive` finds out why
+                connection.send_bytes(to_json(order))
+
+    def _receive(self, connection: Connection, order: Order) -> Report:
+        try:
+            content = connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            process = self._processes[connection]
+            process.join()
+            raise WorkerLostError(
+                f"a worker process died (exit code {process.exitcode}) with {clients_in(order)} in round"
+                f" {order.round}; memory may have run out"
+            ) from None
+        return read_answer(content, order)
+
+
+def _work(
+    client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection], coordinator: int
+) -> None:
+    """Carry out orders until the other end of the pipe is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinating process's to handle
+    die_with(coordinator)
+    for connection in inherited:
+        connection.close()
+    torch.set_num_threads(1)
+    use_large_pages()
+    gc.freeze()  # what was there before the fork stays: no need to look through it again and again
+    side = client_side()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            orders.send_bytes(to_json(answer(side, read_order(orders.recv_bytes()))))
+
+
+def answer(side: ClientSide, order: Order) -> Any:
+    """Return the report, or in its place what went wrong."""
+    try:
+        return side.carry_out(order)
+    except OSError as error:
+        if is_disk_fault(error):
+            return {"errno": error.errno, "path": str(error.filename)}
+        return {"failure": traceback.format_exc()}
+    except InputError as error:
+        return {"refusal": sentence_of(error)}
+    except Exception:  # handed whole to the coordinating process
+        return {"failure": traceback.format_exc()}
+
+
+def to_json(message: Any) -> bytes:
+    """Spell out an order, or an answer to one."""
+    return json.dumps(message, default=vars).encode()
+
+
+def read_order(content: bytes) -> Order:
+    """Read an order."""
+    order: dict[str, Any] = json.loads(content)
+    for part in order["parts"]:
+        update = part["update"]
+        part["update"] = update and Update(_score(update["score"]), update["gradients"], update["losses"])
+    return Order(order["round"], [Part(**part) for part in order["parts"]], order["file"])
+
+
+def read_answer(content: bytes, order: Order) -> Report:
+    """Read the report on an order; raise what went wrong."""
+    found: dict[str, Any] = json.loads(content)
+    if "errno" in found:
+        raise OSError(found["errno"], os.strerror(found["errno"]), found["path"])
+    if "refusal" in found:
+        raise InputError(found["refusal"])
+    if "failure" in found:
+        raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{found['failure']}")
+    for outcome in found["outcomes"]:
+        for name in ("score_after_update", "score_after_training"):
+            outcome[name] = _score(outcome[name])
+    outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
+    return Report(outcomes, found["checksums"], Seconds(**found["seconds"]))
+
+
+def _score(found: dict[str, Any] | None) -> Score | None:
+    return None if found is None else Score(**found)
+
+
+def clients_in(order: Order) -> str:
+    """Say whose order it is."""
+    ids = [str(part.client) for part in order.parts]
+    return f"client {ids[0]}" if len(ids) == 1 else f"one of clients {', '.join(ids)}"

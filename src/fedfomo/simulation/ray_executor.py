@@ -1,0 +1,196 @@
+"""Hands on more than one machine: one Ray actor for every core that is asked for.
+
+No file system is shared. With an order go the tensors that it names, as safetensors under the names of their files;
+back come the report and the file of results, which this process puts beside its own. Orders, groups of clients and
+files are those of worker processes, and so is every bit. What never changes (data, network, method) is sent once by
+Ray itself, which pickles it: a Ray cluster runs whatever its users send, so it must be the user's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+
+from fedfomo.core.messages import Flat
+from fedfomo.core.model import Model
+from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.errors import InputError, require
+from fedfomo.simulation.executors import (
+    WorkerError,
+    WorkerLostError,
+    answer,
+    clients_in,
+    read_answer,
+    read_order,
+    to_json,
+)
+from fedfomo.simulation.huge_pages import use_large_pages
+from fedfomo.simulation.worker import ClientSide, Order, Report
+
+MakeClientSide = Callable[[TensorFiles], ClientSide]
+
+
+class RayWorkers:
+    """Ray actors, each busy with one order at a time."""
+
+    def __init__(self, client_side: MakeClientSide, files: TensorFiles, num_workers: int) -> None:
+        self._ray = _import_ray()
+        self._files = files.reopen()
+        self._actors: list[Any] = []
+        self._is_ours = connect(self._ray, num_workers)
+        try:
+            self._hire(client_side, num_workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+        """Hand each idle actor the next order, in the order given."""
+        waiting = iter(orders)
+        busy: dict[Any, tuple[Any, Order]] = {}  # by what Ray promises to deliver
+        self._files.forget()  # the orders of one call read the same files; those of the next have others
+        try:
+            for actor in self._actors:
+                self._assign(actor, next(waiting, None), busy)
+            while busy:
+                for promise in self._ray.wait(list(busy))[0]:
+                    actor, order = busy.pop(promise)
+                    report = self._receive(promise, order)
+                    self._assign(actor, next(waiting, None), busy)
+                    yield report
+        finally:
+            if busy:  # interrupted: what the actors are doing is of no use any more
+                self.close()
+
+    def close(self) -> None:
+        """End the actors at once, and leave or stop the cluster if it was entered or started here."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors = []
+        if self._is_ours:
+            self._ray.shutdown()
+        self._is_ours = False
+
+    def _hire(self, client_side: MakeClientSide, num_workers: int) -> None:
+        ray = self._ray
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        require(num_workers <= cores, f"{num_workers} workers for a Ray cluster of {cores} cores: lower --workers")
+        ray.util.register_serializer(Model, serializer=taken_apart, deserializer=put_together)
+        given = ray.put(client_side)
+        actor = ray.remote(num_cpus=1)(_Actor)
+        self._actors = [actor.remote(given) for _ in range(num_workers)]
+        try:
+            found: list[str] = ray.get([actor.versions.remote() for actor in self._actors])
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"a Ray worker could not start:\n{error}") from None
+        for theirs in found:  # other versions, other bits
+            require(theirs == _versions(), f"a Ray worker has {theirs}, this process {_versions()}: install the same")
+
+    def _assign(self, actor: Any, order: Order | None, busy: dict[Any, tuple[Any, Order]]) -> None:
+        if order is not None:
+            busy[actor.carry_out.remote(to_json(order), named_in(order, self._files))] = actor, order
+
+    def _receive(self, promise: Any, order: Order) -> Report:
+        try:
+            content, written = self._ray.get(promise)
+        except self._ray.exceptions.RayTaskError as error:  # what went wrong with clients themselves is in an answer
+            raise WorkerError(
+                f"a Ray worker failed over {clients_in(order)} in round {order.round}:\n{error}"
+            ) from None
+        except self._ray.exceptions.RayError as error:
+            raise WorkerLostError(
+                f"a Ray worker was lost with {clients_in(order)} in round {order.round} ({_first_line(error)});"
+                " its machine may be gone, or memory may have run out"
+            ) from None
+        report = read_answer(content, order)
+        for file, tensors in written.items():
+            self._files.save(file, load(tensors))
+        checksums, self._files.checksums = self._files.checksums, {}
+        return Report(report.outcomes, checksums, report.seconds)
+
+
+def named_in(order: Order, files: TensorFiles) -> dict[str, bytes]:
+    """Return the files that an order names, each with no more than the tensors that it names."""
+    sent: dict[str, Flat] = {}
+    for part in order.parts:
+        tensors = files.load({place: place for place in part.places() if not place.startswith("=")})
+        for place, tensor in tensors.items():
+            file, name = place.split("#", 1)
+            sent.setdefault(file, {})[name] = tensor
+    return {file: save(flat) for file, flat in sent.items()}
+
+
+class _Actor:
+    """All clients' halves, in a process somewhere; of an order nothing stays behind."""
+
+    def __init__(self, client_side: MakeClientSide) -> None:
+        torch.set_num_threads(1)
+        use_large_pages()
+        self._files = TensorFiles(Path(tempfile.gettempdir()), durable=False)
+        self._side = client_side(self._files)
+
+    def versions(self) -> str:
+        return _versions()
+
+    def carry_out(self, order: bytes, sent: dict[str, bytes]) -> tuple[bytes, dict[str, bytes]]:
+        with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
+            self._files.folder = Path(folder)
+            for name, tensors in sent.items():
+                (self._files.folder / name).write_bytes(tensors)
+            content = to_json(answer(self._side, read_order(order)))
+            self._files.forget()  # the next order may bring a file of the same name with other tensors
+            written = [path for path in self._files.folder.iterdir() if path.name not in sent]
+            return content, {path.name: path.read_bytes() for path in written}
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise InputError("the executor 'ray' needs Ray: pip install '.[cluster]' in the clone of fedfomo") from None
+    return ray
+
+
+def connect(ray: Any, num_workers: int) -> bool:
+    """Enter the user's cluster, or start one on this machine; return False if this process is in one already."""
+    if ray.is_initialized():
+        return False
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if "RAY_ADDRESS" not in os.environ:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(address="local", num_cpus=num_workers, include_dashboard=False, **quiet)
+        return True
+    try:
+        ray.init(**quiet)
+    except ConnectionError as error:
+        raise InputError(f"no Ray cluster answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']} ({error})") from None
+    return True
+
+
+def taken_apart(model: Model) -> tuple[Any, ...]:
+    """Return what a model is made of: pickled whole, its parameters would no longer be views of one vector."""
+    module = model.network(model.read())
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = tensor.data.clone()  # or each would travel with the whole vector
+    return module, model.criterion, model.metric, model.layout.channels_last
+
+
+def put_together(pieces: tuple[Any, ...]) -> Model:
+    """Return a model of its own from what arrived."""
+    return Model(*pieces)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".:")
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {version(name)}" for name in ("fedfomo", "torch"))

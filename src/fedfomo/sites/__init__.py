@@ -1,0 +1,1 @@
+"""Your own model and data: `federate`, readers for site folders, checks."""

@@ -1,0 +1,194 @@
+"""What is worth knowing of sites before they federate: what each holds, and what would mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fedfomo.core.data import ClientData, is_enough
+from fedfomo.core.losses import objective_of
+from fedfomo.core.model import Loss, Metric, Model
+from fedfomo.datasets.scenario_summary import overlap
+from fedfomo.errors import InputError
+from fedfomo.report.build import TINY_VALIDATION
+from fedfomo.report.per_example import label_counts
+from fedfomo.sites.duplicates import fingerprints, in_two_parts, parts_of
+from fedfomo.sites.federate import VALIDATION_FRACTION, Site, client_data, data_faults, name_faults, require_sites
+
+FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
+SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class SiteCard:
+    """What one site holds."""
+
+    name: str
+    train: int
+    validation: int
+    test: int
+    train_labels: list[int] | None
+    target_labels: list[int] | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found."""
+
+    sites: list[SiteCard]
+    faults: list[str]  # a run would refuse them
+    warnings: list[str]  # it would run, but read this first
+
+
+def check_sites(
+    sites: Mapping[str, Site],
+    make_model: Callable[[], nn.Module] | None = None,
+    loss: Loss | str = "classification",
+    metric: Metric | None = None,
+    validation_fraction: float = VALIDATION_FRACTION,
+) -> Checked:
+    """Look at sites, and at the model if there is one, without training anything."""
+    require_sites(sites, validation_fraction)
+    faults = list(name_faults(sites))
+    data: dict[str, ClientData] = {}
+    for name, site in sites.items():
+        try:
+            data[name] = client_data(name, site, validation_fraction, seed=0)
+        except InputError as error:
+            faults.append(str(error))
+    counts = label_counts(list(data.values()))
+    cards = [
+        SiteCard(
+            name,
+            len(own.train),
+            len(own.validation),
+            len(own.test),
+            counts[0][k] if counts else None,
+            counts[1][k] if counts else None,
+        )
+        for k, (name, own) in enumerate(data.items())
+    ]
+    warnings = [*_shortages(cards), *_foreign(cards), *_first_label(cards), *_leaks(data), *_shared(data)]
+    warnings += _privacy(cards)
+    model, initial = None, None
+    if make_model is None:
+        warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
+    else:
+        module = make_model()
+        objective = objective_of(loss, metric)
+        model = Model(module, objective.loss, objective.metric)
+        initial = model.read()
+        warnings += _batch_norm(module, cards)
+    for name, own in data.items():
+        faults += data_faults(name, own, model, initial)
+    return Checked(cards, faults, warnings)
+
+
+def _shortages(cards: Sequence[SiteCard]) -> list[str]:
+    notes: list[str] = []
+    for card in cards:
+        if not is_enough(card.train, card.validation):
+            notes.append(
+                f"{card.name}: {card.train} training and {card.validation} validation examples:"
+                " it receives models but contributes none"
+            )
+        elif card.validation < TINY_VALIDATION:
+            notes.append(
+                f"{card.name}: {card.validation} validation examples are too few to judge models by:"
+                f" give it {TINY_VALIDATION} or more, or a larger validation_fraction"
+            )
+        if card.test == 0:
+            notes.append(f"{card.name}: no test examples: whether federating pays for it cannot be measured")
+    small = [card.name for card in cards if 0 < card.test < SMALL_TEST]
+    if small:
+        notes.append(f"fewer than {SMALL_TEST} test examples, so gains will be known roughly only: {_listed(small)}")
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (" and others" if len(names) > MOST_NAMED else "")
+
+
+def _foreign(cards: Sequence[SiteCard]) -> list[str]:
+    notes: list[str] = []
+    for card in cards:
+        shared = overlap(card.train_labels, card.target_labels) if card.train_labels and card.target_labels else None
+        if shared is not None and shared < 0.5:
+            notes.append(
+                f"{card.name}: what it trains on and what it aims at share {shared:.0%} of their mix of labels:"
+                " it depends on others"
+            )
+    return notes
+
+
+def _first_label(cards: Sequence[SiteCard]) -> list[str]:
+    """Notice classes that are counted from 1: the model would need an output for a class that nobody has."""
+    counts = [labels for card in cards for labels in (card.train_labels, card.target_labels) if labels]
+    if not counts or any(labels[0] for labels in counts):
+        return []
+    greatest = max(map(len, counts)) - 1
+    return [
+        f"nobody has label 0: classes count from 0, so for labels up to {greatest} a model has {greatest + 1} outputs"
+    ]
+
+
+def _leaks(data: Mapping[str, ClientData]) -> list[str]:
+    """Find samples that are in two parts of a site; whether they are the same record, nobody else can tell."""
+    return [
+        f"{name}: {twice} samples are both in its {one} and in its {other} data: unless they are different"
+        " records that are merely equal, its figures will be too good: leave them out of one"
+        for name, own in data.items()
+        for one, other, twice in in_two_parts(own)
+    ]
+
+
+def _shared(data: Mapping[str, ClientData]) -> list[str]:
+    """Find samples that several sites hold."""
+    holders: dict[bytes, set[str]] = {}
+    for name, own in data.items():
+        for examples in parts_of(own).values():
+            for mark in fingerprints(examples):
+                holders.setdefault(mark, set()).add(name)
+    pairs: dict[tuple[str, str], int] = {}
+    for names in holders.values():
+        ordered = sorted(names)
+        for k, one in enumerate(ordered):
+            for other in ordered[k + 1 :]:
+                pairs[one, other] = pairs.get((one, other), 0) + 1
+    ranked = sorted(pairs.items(), key=lambda item: -item[1])
+    notes = [
+        f"{one} and {other} hold {number} samples in common: what one trains on, the other may be judged on"
+        for (one, other), number in ranked[:MOST_NAMED]
+    ]
+    return [*notes, f"and {len(ranked) - MOST_NAMED} more pairs of sites"] if len(ranked) > MOST_NAMED else notes
+
+
+def _privacy(cards: Sequence[SiteCard]) -> list[str]:
+    few = [card.name for card in cards if 0 < card.train < FEW_FOR_PRIVACY]
+    general = (
+        "privacy: models, and the weights that sites give to each other's models, travel as they are; both tell"
+        " something of the data behind them"
+    )
+    if not few:
+        return [general]
+    least = f"fewer than {FEW_FOR_PRIVACY} training examples"
+    return [general, f"privacy: with differential privacy, {least} teach little: {_listed(few)}"]
+
+
+def _batch_norm(module: nn.Module, cards: Sequence[SiteCard]) -> list[str]:
+    kinds: Any = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
+    layers = sum(isinstance(layer, kinds) for layer in module.modules())
+    if not layers:
+        return []
+    notes = [
+        f"BatchNorm ({layers} in the model): means and variances of a site's data travel with its model, and are mixed"
+        " like weights. For differential privacy take GroupNorm instead: BatchNorm mixes examples",
+    ]
+    small = [card.name for card in cards if 0 < card.train < 8]
+    if small:
+        notes.append(f"BatchNorm: with fewer than 8 training examples its statistics are noise: {_listed(small)}")
+    return notes

@@ -1,0 +1,361 @@
+"""The command line: what it prints, what it refuses, and how."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS
+from fedfomo.cli.main import COMMANDS, main
+from fedfomo.cli.terminal import parse
+from fedfomo.runs.config import CompareConfig, RunConfig
+from fedfomo.runs.config_io import read_toml, write_toml
+from fedfomo.runs.run import left_out, runs_of
+
+SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Call a command that must end with one line and exit code 2, and return the line."""
+    assert call(*arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert "Traceback" not in lines[0]
+    return lines[0]
+
+
+def test_help_is_quick_and_names_every_command() -> None:
+    times: list[float] = []
+    for _ in range(3):
+        started = time.perf_counter()
+        shown = subprocess.run([sys.executable, "-m", "fedfomo", "--help"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - started)
+    assert all(re.search(rf"^  {name} ", shown.stdout, re.MULTILINE) for name in COMMANDS)
+    assert "report compare" in shown.stdout
+    # What makes help slow is torch; a busy machine makes seconds unreliable, so ask for the cause as well.
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, fedfomo.cli.main; print('torch' in sys.modules, 'numpy' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert loaded.stdout.split() == ["False", "False"]
+    assert min(times) < 1.5
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(command, "--help") == 0
+    assert f"fedfomo {command}" in capsys.readouterr().out
+
+
+def test_a_reader_that_has_read_enough_gets_no_complaint() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedfomo", "run", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def test_the_help_of_capacity_says_what_its_default_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("deploy", "init", "--help") == 0
+    shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "0 for twice as many as there are at first" in shown
+
+
+def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert call("run", "--out", str(folder), "--options", "num_downloads=2", *SMALL) == 0
+    printed = capsys.readouterr().out
+    assert "fedfomo" in printed
+    assert "label distance (EMD)" in printed
+
+    config = read_toml(folder / "config.toml", RunConfig)
+    assert config.options == ("num_downloads=2",)
+    assert config.setting.scenario.clients == 4
+    environment = json.loads((folder / "environment.json").read_text())
+    assert set(environment["versions"]) >= {"fedfomo", "torch", "numpy"}
+    assert re.fullmatch("[0-9a-f]{64}", environment["data"]["sha256"])
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in rounds] == [0, 1]
+    assert rounds[1]["uploads"]["0"]["findings.ids"][0] == 0  # the own model is always judged
+    assert len(list((folder / "models").glob("client-*.safetensors"))) == 4
+    assert len(list((folder / "affinity").iterdir())) == 2
+    result = json.loads((folder / "result.json").read_text())
+    assert len(result["after_update"]) == len(result["after_training"]) == 4
+    assert result["traffic"]["models_up"] == 8.0
+
+
+def test_a_comparison_shows_one_table_and_includes_local(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "comparison"
+    arguments = ["--methods", "fedavg", "fedfomo", "--seeds", "0", "1", "--options", "fedfomo.num_downloads=1"]
+    assert call("compare", "--out", str(folder), *arguments, *SMALL) == 0
+    printed = capsys.readouterr().out
+    for method in ("local", "fedavg", "fedfomo"):
+        assert re.search(rf"^ *{method} .*±", printed, re.MULTILINE), method
+        assert (folder / f"{method}-seed-1" / "result.json").exists()
+    assert read_toml(folder / "config.toml", CompareConfig).seeds == (0, 1)
+
+    # Resuming a finished comparison computes nothing and shows the same table.
+    assert call("resume", str(folder)) == 0
+    assert capsys.readouterr().out.count("±") == printed.count("±")
+
+
+def test_a_run_is_resumed_from_anywhere_and_with_data_that_have_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here"
+    (here / "data").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    images = {f"x_{part}": rng.integers(0, 256, (40, 8, 8), np.uint8) for part in ("train", "test")}
+    labels = {f"y_{part}": np.arange(40) % 4 for part in ("train", "test")}
+    np.savez(here / "data" / "scans😀.npz", **images, **labels)  # a name that JSON would spell as two halves
+    monkeypatch.chdir(here)
+    flags = ["--scenario", "iid", "--clients", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
+    assert call("run", "--method", "fedavg", "--dataset", "scans😀", "--data", "data", "--out", "run", *flags) == 0
+    monkeypatch.chdir(tmp_path)
+    (here / "run" / "result.json").unlink()
+    assert call("resume", "here/run") == 0
+    (here / "run" / "result.json").unlink()
+    (here / "data").rename(here / "elsewhere")
+    assert "there is no folder" in refusal(capsys, "resume", "here/run")
+    assert call("resume", "here/run", "--data", "here/elsewhere") == 0
+
+    # Other data of the same name are another run's, whether or not this one is finished.
+    (here / "others").mkdir()
+    images["x_train"] = 255 - images["x_train"]
+    np.savez(here / "others" / "scans😀.npz", **images, **labels)
+    for _ in range(2):
+        said = refusal(capsys, "resume", "here/run", "--data", "here/others")
+        assert "here/run was begun with other clients than 'scans😀' gives now: the data, or" in said
+        (here / "run" / "result.json").unlink(missing_ok=True)
+
+
+def test_runs_that_a_resumed_comparison_begins_find_their_data_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    parts = {f"x_{part}": rng.integers(0, 256, (40, 8, 8), np.uint8) for part in ("train", "test")}
+    parts |= {f"y_{part}": np.arange(40) % 4 for part in ("train", "test")}
+    np.savez(tmp_path / "data" / "scans.npz", **parts)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--scenario", "iid", "--clients", "2", "--rounds", "1", "--epochs", "1", "--workers", "0"]
+    arguments = ["--methods", "local", "fedavg", "--seeds", "0", "--dataset", "scans", "--data", "data", *flags]
+    assert call("compare", "--out", "comparison", *arguments) == 0
+    shutil.rmtree("comparison/fedavg-seed-0")
+    (tmp_path / "data").rename("moved")
+    assert call("resume", "comparison", "--data", "moved") == 0
+    assert read_toml(Path("comparison/fedavg-seed-0/config.toml"), RunConfig).setting.data == tmp_path / "moved"
+
+
+def test_a_name_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = refusal(capsys, "run", "--out", str(tmp_path / "caf\udce9"), *SMALL)
+    assert "caf\\udce9' holds bytes that are no text" in said
+    assert list(tmp_path.iterdir()) == []
+    config = replace(RunConfig(), out=tmp_path / "a\x7fb")
+    (tmp_path / "config.toml").write_text(write_toml(config))
+    assert read_toml(tmp_path / "config.toml", RunConfig) == config
+
+
+def test_flags_override_the_file_which_overrides_the_defaults(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('method = "local"\nrounds = 7\nclients = 3\nlearning_rate = 1\n')
+    folder = tmp_path / "run"
+    assert call("run", str(settings), "--out", str(folder), "--rounds", "1", "--epochs", "1", "--workers", "0") == 0
+    config = read_toml(folder / "config.toml", RunConfig)
+    assert (config.method, config.setting.rounds, config.setting.scenario.clients) == ("local", 1, 3)
+    assert config.setting.training.learning_rate == 1.0
+
+
+def test_a_configuration_survives_being_written_and_read(tmp_path: Path) -> None:
+    config = RunConfig(options=("a=1", 'quote="'), out=Path("some where"))
+    path = tmp_path / "config.toml"
+    path.write_text(write_toml(config))
+    assert read_toml(path, RunConfig) == config
+
+
+def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("methods") == 0
+    assert "fedavg-finetuned" in capsys.readouterr().out
+    assert call("methods", "fedfomo") == 0
+    assert "num_downloads=5" in capsys.readouterr().out
+    assert call("scenarios") == 0
+    assert "dirichlet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["rum"], "unknown command 'rum': did you mean 'run'?"),
+        (["run", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
+        (["methods", "fedavgg"], "unknown method 'fedavgg': did you mean 'fedavg'?"),
+        (["run", "--options", "num_download=3"], "did you mean 'num_downloads'?"),
+        (["run", "--options", "epsilon=0.1", "epsilon=0.2"], "option 'epsilon' is given twice"),
+        (["run", "--device", "meta"], "device 'meta' cannot be used here"),
+        (
+            ["run", "--clients", "1000001"],
+            "clients is 1000001: give a whole number of at least 1 and at most 1,000,000",
+        ),
+        (["run", "--scenario", "pathological", "--classes-per-client", "11"], "classes_per_client is 11, of 10"),
+        (["run", "--options", "num_downloads"], "not of the form name=value"),
+        (["run", "--options", "num_downloads=0"], "num_downloads must be at least 1, not 0"),
+        (["run", "--options", "epsilon=1.5"], "epsilon must be between 0 and 1, not 1.5"),
+        (["run", "--options", "epsilon=nan"], "must be a number, not 'nan'"),
+        (["run", "--options", "norm=l3"], "must be one of l2, l1, not 'l3'"),
+        (["run", "--epochs", "0"], "epochs must be at least 1, not 0"),
+        (["run", "--learning-rate", "nan"], "learning_rate must be a number of at least 0, not nan"),
+        (["run", "--rounds", "0"], "rounds must be at least 1, not 0"),
+        (["run", "--participation", "0"], "participation must be above 0"),
+        (["run", "--participation", "nan"], "participation must be above 0"),
+        (["run", "--dropout", "1"], "dropout and lateness must be at least 0 and together below 1"),
+        (["run", "--dropout", "nan"], "dropout and lateness must be at least 0"),
+        (["run", "--dropout", "0.6", "--lateness", "0.6"], "together below 1, not (0.6, 0.6)"),
+        (["run", "--lateness", "-0.1"], "dropout and lateness must be at least 0"),
+        (["run", "--clients", "0"], "clients is 0"),
+        (["run", "--alpha", "nan"], "alpha is nan"),
+        (["run", "--scenario", "latend"], "unknown scenario 'latend': did you mean 'latent'?"),
+        (["run", "--network", "mpl"], "unknown network 'mpl': did you mean 'mlp'?"),
+        (["run", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
+        (["run", "missing.toml"], "there is no configuration file missing.toml"),
+        (["run", "/"], "/ is a folder, not a configuration file"),
+        (["compare", "--seeds", "1", "1"], "a seed is given twice"),
+        (["compare", "--methods", "fedfomoo"], "did you mean 'fedfomo'?"),
+        (["compare", "--options", "num_downloads=3"], "not of the form method.name=value"),
+        (["compare", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
+        (["compare", "--methods", "fedavg-shared", "--privacy.noise", "1"], "fedavg-shared cannot run here: it reads"),
+        (["run", "--privacy.noise", "1", "--share-fraction", "0.1"], "with privacy, clients cannot share examples"),
+        (["run", "--executor", "ray", "--device", "cuda"], "a Ray cluster computes on cpu, not cuda"),
+        (["run", "--out", "x" * 300], "File name too long"),
+        (["run", "--out", "/dev/null/run"], "cannot use /dev/null/run: Not a directory"),
+        (["report", ".", "--out", "."], ". is a folder: give a file"),
+        (["report", ".", "--out", "/dev/null/x.html"], "/dev/null is a file"),
+        (["report", "compare", ".", "--out", "."], ". is a folder: give a file"),
+        (["resume", "nowhere"], "nowhere is not the folder of a run"),
+    ],
+)
+def test_bad_input_gets_one_clear_line_and_writes_nothing(
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refusal(capsys, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("learning_rat = 0.1", "unknown key 'learning_rat' in settings.toml: did you mean 'learning_rate'?"),
+        ("data = 3", "'data' in settings.toml must be a text in quotes, not 3"),
+        ('rounds = "many"', "'rounds' in settings.toml must be a whole number, not 'many'"),
+        ("rounds = 2.5", "must be a whole number"),
+        ("method = 3", "must be a text in quotes"),
+        ("rounds = true", "must be a whole number"),
+        ("rounds = ", "is not valid TOML"),
+        ("rounds = " + "[" * 10_000, "is not valid TOML"),
+        ("rounds = " + "9" * 5_000, "is not valid TOML"),
+        ('out = "a\\u0000b"', "'out' in settings.toml holds a zero byte"),
+        ("options = 5", "must be a list"),
+    ],
+)
+def test_a_bad_configuration_file_is_refused_by_key(
+    content: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").write_text(content)
+    assert line in refusal(capsys, "run", "settings.toml")
+
+
+def test_unknown_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "--round", "3") == 2
+    assert "--rounds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "--method", "mocha-linear", "--privacy.noise", "1"], "past the noise"),
+        (["compare", "--methods", "local", "--privacy.noise", "1", "--privacy.delta", "0.5"], "choose a smaller delta"),
+    ],
+)
+def test_a_run_that_is_refused_late_leaves_no_folder(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in refusal(capsys, *arguments, "--out", str(tmp_path / "run"), *SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_methods_are_those_that_can_run() -> None:
+    config = parse("compare", CompareConfig, ["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
+    methods = {planned.method for planned in runs_of(config)}
+    assert set(ALGORITHMS) - methods == {"oracle", *READ_RECORDS, *JUDGE_BY_TRAINING}
+    assert {note.split()[0] for note in left_out(config)} == set(ALGORITHMS) - methods
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "precious").write_text("data")
+    line = refusal(capsys, "run", "--out", str(tmp_path), *SMALL)
+    assert "exists" in line
+    assert "fedfomo resume" not in line  # there is no run to resume
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedfomo", "run", "--out", str(folder), *SMALL, "--rounds", "500"],
+        stdout=subprocess.DEVNULL,
+    )
+    while not list(folder.glob("checkpoints/after-round-*.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    path = folder / "config.toml"
+    path.write_text(path.read_text().replace("learning_rate = 0.1", "learning_rate = 0.2"))
+    assert "another configuration" in refusal(capsys, "resume", str(folder))
+
+
+def test_clients_with_too_little_data_are_named_and_do_not_stop_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = ["--clients", "400", "--scenario", "dirichlet", "--rounds", "1", "--epochs", "1", "--workers", "0"]
+    assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *many) == 0
+    assert re.search(r"client \d+ has .* it receives models but contributes none", capsys.readouterr().out)
+
+
+def test_who_uploads_nothing_new_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    still = ["--learning-rate", "0", "--options", "flag_free_riders=true"]
+    assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *SMALL, *still) == 0
+    assert re.search(r"client 0 uploaded nearly nothing new in \d rounds", capsys.readouterr().out)
+    last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
+    assert last["suspected"]["0"] == "its own last model again"
+
+
+def test_the_data_set_decides_the_defaults_however_it_is_spelled() -> None:
+    for words in (["--dataset", "cifar10"], ["--dataset=cifar10"]):
+        training = parse("run", RunConfig, words).setting.training
+        assert (training.batch_size, training.augment) == (50, True)
+    assert parse("run", RunConfig, ["--rounds", "2"]).setting.training.batch_size == 20

@@ -1,0 +1,42 @@
+"""One federation from start to finish, in real processes: TLS and authentication on, equal to the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from federations import SITES, federation, fedfomo, same
+from fedfomo.deployment.audit_log import fault_in
+
+
+def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None:
+    with federation(tmp_path, "--rounds", "2", "--minimum", "3", "--capacity", "3", "--epochs", "2") as made:
+        made.start_server()
+        made.start_sites(*SITES)
+        told = made.wait()
+        assert "finished" in told
+        assert same(made.models(), made.simulated())
+        assert [sorted(played["answered"]) for played in made.rounds()] == [[0, 1, 2]] * 2
+        assert fault_in(made.folder.deliveries) is None
+        status = fedfomo("status", str(made.folder.path))
+    assert "2 of 2 rounds are complete" in status
+    assert "whole" in status
+
+
+@pytest.mark.deployment
+def test_a_site_joins_while_the_federation_runs(tmp_path: Path) -> None:
+    settings = ("--rounds", "8", "--minimum", "2", "--capacity", "3", "--epochs", "1")
+    with federation(tmp_path, *settings, sites=("leeds", "turin")) as made:
+        made.start_server()
+        made.start_sites("leeds", "turin")
+        made.wait_for(lambda: made.rounds_done() >= 1)
+        fedfomo("add-site", "lyon", "--folder", str(made.folder.path))
+        made.start_sites("lyon")
+        made.wait()
+        slot = {site.name: site.slot for site in made.all()}["lyon"]
+        answered = [slot in played["answered"] for played in made.rounds()]
+        assert not answered[0]
+        assert answered[-1], made.told()
+        assert answered == sorted(answered)  # once it is there, it stays
+        assert made.models().keys() == set(SITES)

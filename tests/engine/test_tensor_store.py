@@ -1,0 +1,60 @@
+"""Tensors in files: every kind of number comes back, and what is damaged is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.errors import InputError
+
+DTYPES = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (40, 3)])
+def test_every_kind_of_number_comes_back(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    files = TensorFiles(tmp_path, durable=False)
+    tensor = (torch.rand(shape) * 3).to(dtype)
+    found = files.reopen().load(files.save("a.safetensors", {"x": tensor}))["x"]
+    assert found.dtype == dtype
+    assert torch.equal(found, tensor)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        '=["load", [1], "AAAA"]',
+        '=["float32", [-1, -1], "AACAPw=="]',
+        '=["float32", [7], "AACAPw=="]',
+        "=[",
+        "=" + "[" * 100_000,
+        "a.safetensors#absent",
+    ],
+)
+def test_references_that_lead_nowhere_are_refused(tmp_path: Path, place: str) -> None:
+    files = TensorFiles(tmp_path, durable=False)
+    files.save("a.safetensors", {"x": torch.arange(100)})
+    with pytest.raises(InputError, match="is damaged"):
+        files.load({"x": place})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [-8, -4]},
+        3,
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, entry: object) -> None:
+    header = json.dumps({"x": entry}).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(InputError, match=r"a.safetensors is damaged"):
+        TensorFiles(tmp_path, durable=False).load({"x": "a.safetensors#x"})
