@@ -14,7 +14,7 @@ test-deployment: $(VENV)/ready
 	$(BIN)/pytest -m deployment
 
 torture: $(VENV)/ready
-	$(BIN)/pytest tests/torture --torture --numprocesses 2 --dist worksteal
+	$(BIN)/pytest tests/fault_injection --torture --numprocesses 2 --dist worksteal
 	$(BIN)/python tests/scorecard.py
 
 check: $(VENV)/ready

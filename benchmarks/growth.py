@@ -15,9 +15,9 @@ from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.networks import mlp
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 SIZES = (15, 100, 1000, 10_000)
 OVERHEAD = "milliseconds a client-round, but for training and scoring"
@@ -26,10 +26,10 @@ OVERHEAD = "milliseconds a client-round, but for training and scoring"
 def measure(num_clients: int, workers: int) -> dict[str, float]:
     """Play a few rounds in this process, and say what they took a client."""
     model = Model(mlp((1, 8, 8), 10))
-    problem = Problem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
+    problem = FederatedProblem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
     timer = RoundTimer()
     rounds = max(4, 2000 // num_clients)  # enough of them that starting the workers does not count
-    result = simulate(problem, FedFomo(), Plan(rounds=rounds, workers=workers, stack=True), watcher=timer)
+    result = simulate(problem, FedFomo(), SimulationConfig(rounds=rounds, workers=workers, stack=True), watcher=timer)
     spent = result.seconds
     visits = num_clients * (rounds + 1)  # the last federated update is one more for everybody
     return {

@@ -17,10 +17,10 @@ from fedfomo.algorithms.fedfomo_equations import distances_from, mix
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
-from fedfomo.engine.tensor_store import TensorFiles
-from fedfomo.simulation.config import Plan
+from fedfomo.engine.tensor_store import TensorStore
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, DOWNLOADS = 20, 5
 
@@ -43,11 +43,13 @@ def main(repetitions: int = 5) -> None:
         measuring = median(
             [seconds(lambda: distances_from(theta, models, len(theta), "l2")) for _ in range(repetitions)]
         )
-        files = TensorFiles(Path(folder), durable=False)
+        files = TensorStore(Path(folder), durable=False)
         storing = median([seconds(lambda: files.save("one.safetensors", {"model": theta})) for _ in range(repetitions)])
-    problem = Problem(model, theta, gaussian_clients(CLIENTS, 784), Sgd(epochs=1), seed=0)
+    problem = FederatedProblem(model, theta, gaussian_clients(CLIENTS, 784), Sgd(epochs=1), seed=0)
     timer = RoundTimer()
-    result = simulate(problem, FedFomo(num_downloads=DOWNLOADS), Plan(rounds=3, workers=cores), watcher=timer)
+    result = simulate(
+        problem, FedFomo(num_downloads=DOWNLOADS), SimulationConfig(rounds=3, workers=cores), watcher=timer
+    )
     spent = result.seconds
     report(
         "large_model",

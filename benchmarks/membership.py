@@ -1,7 +1,7 @@
 """Membership: what a peer can tell about the records behind a model that FedFomo hands it.
 
 The object of attack is an upload of the last round: a client's locally trained model, which the server passes on to
-peers as it is. It is read from the server's state, where `dispatch` finds it. The peer must tell that client's
+peers as it is. It is read from the server's state, where `configure_client` finds it. The peer must tell that client's
 training records from fresh records of the same distribution, by RMIA (Zarifzadeh, Liu, Shokri, 2024), offline: it
 never trained on the records in question. Its reference models are the uploads of a shadow federation of equal size
 and settings, noise included, on data of its own: more than most peers have. All records in play are disjoint.
@@ -31,12 +31,12 @@ from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.networks import mlp
-from fedfomo.core.rng import layers_draw_from, stream
-from fedfomo.engine.run_dir import RunHome
+from fedfomo.core.rng import layer_rng, stream
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.privacy.config import Privacy
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, TRAINING, VALIDATION = 5, 100, 20  # in each of the two federations
 FRESH, POPULATION = 400, 197  # with these, all 1,797 digits are dealt
@@ -120,10 +120,10 @@ def uploads(
     model: Model, clients: Sequence[ClientData], privacy: Privacy, seed: int
 ) -> tuple[list[Tensor], float | None]:
     """Play a federation; return what the server then hands to peers, and the largest ε of training records, if any."""
-    problem = Problem(model, model.read(), clients, SGD, seed, privacy=privacy)
+    problem = FederatedProblem(model, model.read(), clients, SGD, seed, privacy=privacy)
     with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
-        home = RunHome(Path(folder), "", print)
-        result = simulate(problem, FedFomo(), Plan(rounds=ROUNDS), home)
+        home = RunDirectory(Path(folder), "", print)
+        result = simulate(problem, FedFomo(), SimulationConfig(rounds=ROUNDS), home)
         checkpoint = home.checkpoints.newest("")
         assert checkpoint is not None  # noqa: S101 - narrows the type
         state = messages.unpack(State, home.tensors.load(checkpoint.state))
@@ -162,7 +162,7 @@ def attack_all(privacy: Privacy) -> tuple[list[Attack], float | None]:
     epsilons: list[float] = []
     for split in SPLITS:
         dealt = deal(split)
-        with layers_draw_from(stream(split, "network")):
+        with layer_rng(stream(split, "network")):
             model = Model(mlp((1, 8, 8), 10))
         initial = model.read()
         references, _ = uploads(model, dealt.shadow, privacy, seed=2 * split)

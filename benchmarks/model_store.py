@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 from measure import report, seconds
 
-from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
+from fedfomo.algorithms.fedfomo import EvaluationWeights, FedFomo, State, Upload
 from fedfomo.core import messages
-from fedfomo.core.round import Federation, dispatch_all, play_round
-from fedfomo.engine.tensor_store import References, TensorFiles
+from fedfomo.core.round import Federation, configure_clients, run_round
+from fedfomo.engine.tensor_store import References, TensorStore
 
 CLIENTS, PARAMETERS, GROUP = 10_000, 122_570, 20
 
 
-def fill(files: TensorFiles, round: int) -> dict[int, References]:
+def fill(files: TensorStore, round: int) -> dict[int, References]:
     """Write every client's model, as workers do."""
     places: dict[int, References] = {}
     for first in range(0, CLIENTS, GROUP):
@@ -31,19 +31,19 @@ def main() -> None:
     """Play a round of the server's half: check 10,000 uploads, store them, choose and map 50,000 downloads."""
     algorithm = FedFomo()
     with tempfile.TemporaryDirectory() as folder:
-        files = TensorFiles(Path(folder), durable=False)
+        files = TensorStore(Path(folder), durable=False)
         places: dict[int, References] = {}
         writing = seconds(lambda: places.update(fill(files, 0)))
         federation = Federation(algorithm, CLIENTS, PARAMETERS, seed=0)
 
         def exchange(round: int, downloads: object):
             for client, place in places.items():
-                yield client, Upload(files.load(place)["model"], Findings.none())
+                yield client, Upload(files.load(place)["model"], EvaluationWeights.none())
 
         state = State.start(CLIENTS)
         played: list[State] = []
-        collecting = seconds(lambda: played.append(play_round(federation, state, 0, range(CLIENTS), exchange).state))
-        sending = seconds(lambda: dispatch_all(federation, played[0], 1, range(CLIENTS)))
+        collecting = seconds(lambda: played.append(run_round(federation, state, 0, range(CLIENTS), exchange).state))
+        sending = seconds(lambda: configure_clients(federation, played[0], 1, range(CLIENTS)))
         report(
             "model_store",
             {
@@ -52,7 +52,7 @@ def main() -> None:
                 "milliseconds a client, written": 1000 * writing / CLIENTS,
                 "milliseconds a client, checked and collected": 1000 * collecting / CLIENTS,
                 "milliseconds a client, downloads chosen": 1000 * sending / CLIENTS,
-                "megabytes a client": messages.weight_of(played[0].models[0])[1] / 1e6,
+                "megabytes a client": messages.message_size(played[0].models[0])[1] / 1e6,
             },
         )
 

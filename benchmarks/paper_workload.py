@@ -13,11 +13,11 @@ from reference import ReferenceLoop
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import Sgd
-from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import small_cnn
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, TRAIN, VALIDATION, TEST = 15, 800, 200, 200
 EPOCHS, BATCH, DOWNLOADS = 5, 50, 5
@@ -44,8 +44,8 @@ def main(repetitions: int = 5) -> None:
     cores = os.cpu_count() or 1
     data = clients()
     module = small_cnn((3, 32, 32), 10)
-    model = Model(copy.deepcopy(module), channels_last=works_channels_last(module, data[0].train.inputs))
-    problem = Problem(model, model.read(), data, Sgd(epochs=EPOCHS, batch_size=BATCH), seed=0)
+    model = Model(copy.deepcopy(module), channels_last=prefers_channels_last(module, data[0].train.inputs))
+    problem = FederatedProblem(model, model.read(), data, Sgd(epochs=EPOCHS, batch_size=BATCH), seed=0)
     operations = CLIENTS * (EPOCHS * TRAIN * TRAINING + (DOWNLOADS + 2) * VALIDATION * FORWARD + 2 * TEST * FORWARD)
     loops = {threads: ReferenceLoop(module, data, BATCH, EPOCHS, DOWNLOADS) for threads in (1, cores)}
     engine: list[float] = []
@@ -54,12 +54,12 @@ def main(repetitions: int = 5) -> None:
     for _ in range(repetitions):
         before = gemm_peak(cores)
         timer = RoundTimer()
-        simulate(problem, FedFomo(num_downloads=DOWNLOADS), Plan(rounds=3, workers=cores), watcher=timer)
+        simulate(problem, FedFomo(num_downloads=DOWNLOADS), SimulationConfig(rounds=3, workers=cores), watcher=timer)
         engine.append(mean(timer.rounds()[1:]))  # the first round has nothing to download
         peaks.append((before + gemm_peak(cores)) / 2)
         for threads in loops if not any(reference.values()) else [_best(reference)]:
             torch.set_num_threads(threads)
-            reference[threads].append(seconds(loops[threads].play_round))
+            reference[threads].append(seconds(loops[threads].run_round))
     best = _best(reference)
     shares = [operations / took / peak for took, peak in zip(engine, peaks, strict=True)]
     report(

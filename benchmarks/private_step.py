@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import Sgd
-from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import small_cnn
 from fedfomo.core.rng import stream
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import Noise, SeededNoise, SystemNoise
-from fedfomo.privacy.private_data import Meter, Sealed
-from fedfomo.simulation.huge_pages import use_large_pages
+from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
+from fedfomo.simulation.huge_pages import use_huge_pages
 
 BATCH = 50
 Step = Callable[[], object]
@@ -30,12 +30,12 @@ Step = Callable[[], object]
 
 def ours(module: nn.Module, examples: Examples) -> dict[str, Step]:
     """Return a plain step, and private ones with noise of both kinds."""
-    model = Model(copy.deepcopy(module), channels_last=works_channels_last(module, examples.inputs))
+    model = Model(copy.deepcopy(module), channels_last=prefers_channels_last(module, examples.inputs))
     sgd = Sgd(batch_size=BATCH)
     trainer = DpSgd(sgd, 1.0, 1.0)
 
     def private(noise: Noise) -> Step:
-        sealed = Sealed(examples, ("training",), Meter(noise, {}, lambda bill: True))
+        sealed = PrivateExamples(examples, ("training",), BudgetTracker(noise, {}, lambda bill: True))
         return lambda: trainer.gradient(model, sealed)
 
     return {
@@ -75,7 +75,7 @@ def opacus(module: nn.Module, examples: Examples) -> dict[str, Step]:
 def main(repetitions: int = 15) -> None:
     """Time every kind of step in turn, several times."""
     torch.set_num_threads(1)
-    use_large_pages()  # as in a worker process
+    use_huge_pages()  # as in a worker process
     warnings.filterwarnings("ignore", "Full backward hook is firing")
     rng = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(BATCH, 3, 32, 32, generator=rng), torch.randint(10, (BATCH,), generator=rng)

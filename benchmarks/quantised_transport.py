@@ -14,12 +14,12 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.core import messages
 from fedfomo.core.client import Client
 from fedfomo.core.determinism import one_torch_thread
-from fedfomo.core.round import Federation, dispatch_all, messages_of, play_round
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.core.round import Federation, configure_clients, messages_of, run_round
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import build
 from fedfomo.runs.setup import prepare
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 ROUNDS = 10
 SEEDS = (0, 1, 2)
@@ -28,7 +28,7 @@ SEEDS = (0, 1, 2)
 class Wire:
     """An exchange that does to messages what a federation with so many bits does."""
 
-    def __init__(self, problem: Problem, algorithm: Any, bits: int) -> None:
+    def __init__(self, problem: FederatedProblem, algorithm: Any, bits: int) -> None:
         self.bytes = 0
         self._problem = problem
         self._algorithm = algorithm
@@ -55,9 +55,9 @@ class Wire:
         return client, arrived, problem.model.score(personal.model, data.test).accuracy
 
     def _carried(self, schema: Any, message: Any) -> Any:
-        content = Parcel({}, messages.pack(message)).to_bytes(self._bits)
+        content = Envelope({}, messages.pack(message)).to_bytes(self._bits)
         self.bytes += len(content)
-        return messages.unpack(schema, Parcel.read(content).tensors)
+        return messages.unpack(schema, Envelope.read(content).tensors)
 
 
 def play(seed: int, bits: int) -> tuple[float, int]:
@@ -69,8 +69,8 @@ def play(seed: int, bits: int) -> tuple[float, int]:
     state = algorithm.start_server(problem.start(ROUNDS))
     everybody = range(len(problem.clients))
     for number in range(ROUNDS):
-        state = play_round(federation, state, number, everybody, exchange).state
-    last = dispatch_all(federation, state, ROUNDS, everybody)
+        state = run_round(federation, state, number, everybody, exchange).state
+    last = configure_clients(federation, state, ROUNDS, everybody)
     return fmean(exchange.personalise(ROUNDS, client, last[client])[2] for client in everybody), exchange.bytes
 
 

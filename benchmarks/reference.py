@@ -27,7 +27,7 @@ class ReferenceLoop:
         self._models = [copy.deepcopy(module) for _ in clients]
         self._previous = [copy.deepcopy(module) for _ in clients]
 
-    def play_round(self) -> None:
+    def run_round(self) -> None:
         """Mix, train and score every client."""
         uploads = [copy.deepcopy(model) for model in self._models]
         for number, data in enumerate(self._clients):

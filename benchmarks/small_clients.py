@@ -14,9 +14,9 @@ from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.networks import mlp
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, EPOCHS, BATCH, DOWNLOADS = 100, 5, 20, 5
 
@@ -27,19 +27,19 @@ def main(repetitions: int = 5) -> None:
     data = digits_clients(CLIENTS)
     module = mlp((1, 8, 8), 10)
     model = Model(copy.deepcopy(module))
-    problem = Problem(model, model.read(), data, Sgd(epochs=EPOCHS, batch_size=BATCH), seed=0)
+    problem = FederatedProblem(model, model.read(), data, Sgd(epochs=EPOCHS, batch_size=BATCH), seed=0)
     loops = {threads: ReferenceLoop(module, data, BATCH, EPOCHS, DOWNLOADS) for threads in (1, cores)}
     engine: dict[bool, list[float]] = {True: [], False: []}
     reference: dict[int, list[float]] = {threads: [] for threads in loops}
     for _ in range(repetitions):
         for stack, times in engine.items():
             timer = RoundTimer()
-            plan = Plan(rounds=3, workers=cores, stack=stack)
+            plan = SimulationConfig(rounds=3, workers=cores, stack=stack)
             simulate(problem, FedFomo(num_downloads=DOWNLOADS), plan, watcher=timer)
             times.append(timer.rounds()[-1])  # the first round has nothing to download
         for threads, loop in loops.items():
             torch.set_num_threads(threads)
-            reference[threads].append(seconds(loop.play_round))
+            reference[threads].append(seconds(loop.run_round))
     best = min(reference, key=lambda threads: median(reference[threads]))
     slow = median(reference[best])
     report(

@@ -16,11 +16,11 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, Federation, dispatch_all, draw_cohort, messages_of, play_round
-from fedfomo.simulation.config import Plan
+from fedfomo.core.round import AnyAlgorithm, Federation, configure_clients, messages_of, run_round, sample_clients
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import (
     ROUNDS,
     DivergesOnce,
@@ -39,7 +39,7 @@ from toy_problems import (
 
 Law = Callable[[AnyAlgorithm], None]
 
-TWO_ROUNDS = Plan(rounds=2)
+TWO_ROUNDS = SimulationConfig(rounds=2)
 EVERYBODY_TWICE = [range(6)] * 2
 
 
@@ -47,7 +47,7 @@ def digest_of(result: RunResult) -> str:
     return digest(result.models, result.after_update, result.after_training) + repr(result.traffic)
 
 
-def run(algorithm: AnyAlgorithm, problem: Problem, plan: Plan = TWO_ROUNDS) -> str:
+def run(algorithm: AnyAlgorithm, problem: FederatedProblem, plan: SimulationConfig = TWO_ROUNDS) -> str:
     return digest_of(simulate(problem, algorithm, plan))
 
 
@@ -66,7 +66,7 @@ def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
     memories = {n: watched(algorithm.start_client(problem.start(ROUNDS))) for n in clients}
     for t in range(3):
         uploads: dict[int, Any] = {}
-        downloads = {n: watched(algorithm.dispatch(state, n, stream(0, t, n))) for n in clients}
+        downloads = {n: watched(algorithm.configure_client(state, n, stream(0, t, n))) for n in clients}
         for n in clients:
             client = client_of(problem, n, t, algorithm=algorithm)
             personal = algorithm.personalise(client, downloads[n], memories[n])
@@ -75,7 +75,7 @@ def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
             trained = algorithm.train(client, downloads[n], personal.memory)
             assert torch.equal(personal.model, kept), "training rewrote the personalised model"
             uploads[n], memories[n] = watched(trained.upload), watched(trained.memory)
-        state = watched(algorithm.collect(state, uploads))
+        state = watched(algorithm.aggregate(state, uploads))
     for value, then in before:
         assert fingerprint(value) == then
     assert torch.equal(problem.initial, initial)
@@ -90,10 +90,10 @@ def functions_are_repeatable(algorithm: AnyAlgorithm) -> None:
     memory = exchange.memories[1]
 
     def once() -> list[Any]:
-        download = algorithm.dispatch(state, 1, stream(3))
+        download = algorithm.configure_client(state, 1, stream(3))
         personal = algorithm.personalise(client, download, memory)
         trained = algorithm.train(client, download, personal.memory)
-        after = algorithm.collect(state, {1: trained.upload})
+        after = algorithm.aggregate(state, {1: trained.upload})
         return [fingerprint(x) for x in (download, personal.memory, personal.model, trained.upload, after)]
 
     first = once()
@@ -113,30 +113,30 @@ def the_seed_decides_everything(algorithm: AnyAlgorithm) -> None:
 def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
     """State, downloads, uploads and memories come back from the codec bit for bit, as what they were."""
     problem = points_problem()
-    messages = messages_of(algorithm)
+    declared = messages_of(algorithm)
     carried: list[tuple[Any, Any]] = []
 
     class Recorded(InProcess):
         def __call__(self, round: int, downloads: Any) -> dict[int, Any]:
             uploads = dict(super().__call__(round, downloads))
-            carried.extend((messages.download, download) for download in downloads.values())
-            carried.extend((messages.upload, upload) for upload in uploads.values())
-            carried.extend((messages.memory, memory) for memory in self.memories.values())
+            carried.extend((declared.download, download) for download in downloads.values())
+            carried.extend((declared.upload, upload) for upload in uploads.values())
+            carried.extend((declared.memory, memory) for memory in self.memories.values())
             return uploads.items()
 
     exchange = Recorded(problem, algorithm)
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(ROUNDS))
-    carried.append((messages.state, state))
-    carried.append((messages.memory, algorithm.start_client(problem.start(ROUNDS))))
+    carried.append((declared.state, state))
+    carried.append((declared.memory, algorithm.start_client(problem.start(ROUNDS))))
     for t, cohort in enumerate([range(6), range(3), range(2, 6)]):
-        state = play_round(federation, state, t, cohort, exchange).state
-        carried.append((messages.state, state))
+        state = run_round(federation, state, t, cohort, exchange).state
+        carried.append((declared.state, state))
     for schema, message in carried:
         rebuilt = messages.unpack(schema, messages.pack(message))
         assert type(rebuilt) is type(message)
         assert fingerprint(rebuilt) == fingerprint(message)
-        assert messages.fault_of(schema, rebuilt, federation.model_size, federation.num_clients) is None
+        assert messages.validate(schema, rebuilt, federation.model_size, federation.num_clients) is None
 
 
 def the_order_of_clients_is_irrelevant(algorithm: AnyAlgorithm) -> None:
@@ -158,25 +158,25 @@ def the_number_of_workers_is_irrelevant(algorithm: AnyAlgorithm) -> None:
 def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> None:
     """Files, references and memories kept for absent clients change no bit."""
     problem = points_problem()
-    for plan in (Plan(rounds=ROUNDS), Plan(rounds=ROUNDS, participation=0.5)):
-        cohorts = [draw_cohort(6, plan.participation, problem.seed, t) for t in range(plan.rounds)]
+    for plan in (SimulationConfig(rounds=ROUNDS), SimulationConfig(rounds=ROUNDS, participation=0.5)):
+        cohorts = [sample_clients(6, plan.participation, problem.seed, t) for t in range(plan.rounds)]
         _, models = play(problem, algorithm, InProcess(problem, algorithm), cohorts)
         assert digest(simulate(problem, algorithm, plan).models) == digest(models)
 
 
 def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm) -> None:
     """Who drops out stays as it was; who is late has moved on, and no round, then or later, has its upload in it."""
-    problem, plan = points_problem(), Plan(rounds=ROUNDS, dropout=0.25, lateness=0.25)
+    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, dropout=0.25, lateness=0.25)
     federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
     state = _start(problem, algorithm)
     failed: list[Failures] = []
     for t in range(ROUNDS):
         failed.append(draw_failures(range(6), 6, plan.dropout, plan.lateness, problem.seed, t))
         exchange.unheard = failed[-1].late
-        state = play_round(federation, state, t, [n for n in range(6) if n not in failed[-1].dropped], exchange).state
+        state = run_round(federation, state, t, [n for n in range(6) if n not in failed[-1].dropped], exchange).state
     assert any(failures.dropped for failures in failed)
     assert any(failures.late for failures in failed)
-    for n, download in dispatch_all(federation, state, ROUNDS, range(6)).items():
+    for n, download in configure_clients(federation, state, ROUNDS, range(6)).items():
         exchange.personalise(ROUNDS, n, download)
     result = simulate(problem, algorithm, plan)
     assert digest(result.models) == digest(exchange.personalised)
@@ -186,7 +186,7 @@ def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm)
 
 def part_of_the_clients_is_enough(algorithm: AnyAlgorithm) -> None:
     """With a third of the clients a round, everybody ends with a usable model, reproducibly."""
-    problem, plan = points_problem(), Plan(rounds=4, participation=0.34)
+    problem, plan = points_problem(), SimulationConfig(rounds=4, participation=0.34)
     result = simulate(problem, algorithm, plan)
     assert sorted(result.models) == list(range(6))
     assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
@@ -206,10 +206,10 @@ def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm)
     problem = points_problem()
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
-    state = play_round(federation, algorithm.start_server(problem.start(ROUNDS)), 0, range(6), exchange).state
-    state = play_round(federation, state, 1, range(6), lambda t, downloads: ()).state
-    state = play_round(federation, state, 2, range(6), exchange).state
-    for download in dispatch_all(federation, state, 3, range(6)).values():
+    state = run_round(federation, algorithm.start_server(problem.start(ROUNDS)), 0, range(6), exchange).state
+    state = run_round(federation, state, 1, range(6), lambda t, downloads: ()).state
+    state = run_round(federation, state, 2, range(6), exchange).state
+    for download in configure_clients(federation, state, 3, range(6)).values():
         assert all(bool(torch.isfinite(t).all()) for t in messages.pack(download).values() if t.is_floating_point())
 
 
@@ -223,7 +223,9 @@ def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
         state, models = play(problem, algorithm, exchange, EVERYBODY_TWICE)
         outcomes.append((fingerprint(state), digest(models)))
     assert outcomes[0] == outcomes[1]
-    upload = dict(InProcess(problem, algorithm)(0, dispatch_all(federation, _start(problem, algorithm), 0, [2])))[2]
+    upload = dict(InProcess(problem, algorithm)(0, configure_clients(federation, _start(problem, algorithm), 0, [2])))[
+        2
+    ]
     if messages.pack(upload):  # there is something to spoil
         assert _refused(federation, problem, algorithm, not_a_number(upload)) == [2]
 
@@ -231,7 +233,9 @@ def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
 def a_training_that_diverges_is_forgotten(algorithm: AnyAlgorithm) -> None:
     """After a round whose steps lead to no number, everybody goes on from where it was."""
     problem = points_problem()
-    result = simulate(replace(problem, trainer=DivergesOnce(batch_size=5, epochs=1)), algorithm, Plan(rounds=3))
+    result = simulate(
+        replace(problem, trainer=DivergesOnce(batch_size=5, epochs=1)), algorithm, SimulationConfig(rounds=3)
+    )
     for client, model in result.models.items():
         assert bool(torch.isfinite(model).all()), f"client {client} never recovered"
         assert not torch.equal(model, problem.initial), f"client {client} stayed where it began"
@@ -292,7 +296,7 @@ def one_client_and_two_clients_are_enough(algorithm: AnyAlgorithm) -> None:
     """The smallest federations run, with more workers than clients too."""
     for num_clients, workers in ((1, 2), (2, 0)):
         problem = points_problem(num_clients)
-        result = simulate(problem, algorithm, Plan(rounds=3, workers=workers))
+        result = simulate(problem, algorithm, SimulationConfig(rounds=3, workers=workers))
         assert sorted(result.models) == list(range(num_clients))
         assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
 
@@ -319,12 +323,12 @@ LAWS: tuple[Law, ...] = (
 )
 
 
-def _start(problem: Problem, algorithm: AnyAlgorithm) -> Any:
+def _start(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Any:
     return algorithm.start_server(problem.start(ROUNDS))
 
 
-def _refused(federation: Federation, problem: Problem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
-    played = play_round(federation, _start(problem, algorithm), 0, [2], lambda t, downloads: [(2, upload)])
+def _refused(federation: Federation, problem: FederatedProblem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
+    played = run_round(federation, _start(problem, algorithm), 0, [2], lambda t, downloads: [(2, upload)])
     return sorted(played.refused)
 
 

@@ -19,9 +19,9 @@ from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.rng import stream
 from fedfomo.core.round import AnyAlgorithm, Trained
 from fedfomo.datasets.config import ScenarioConfig
-from fedfomo.runs.config import Setting
+from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import with_data
 
 Attack = Callable[[Client, Any, Any, Trained[Any, Any]], Trained[Any, Any]]
@@ -124,12 +124,14 @@ def one_of_many_names(leader: ClientId, noise: float) -> Attack:
     return attack
 
 
-def with_many_names(problem: Problem, names: Sequence[ClientId]) -> Problem:
+def with_many_names(problem: FederatedProblem, names: Sequence[ClientId]) -> FederatedProblem:
     """Give the data of the first of some clients to all of them."""
     return with_data(problem, lambda n, data: problem.clients[names[0]] if n in names else data)
 
 
-def with_flipped_labels(problem: Problem, liars: Collection[ClientId], num_classes: int = 10) -> Problem:
+def with_flipped_labels(
+    problem: FederatedProblem, liars: Collection[ClientId], num_classes: int = 10
+) -> FederatedProblem:
     """Let some clients take every class for its opposite, in training and in judging."""
 
     def flipped(examples: Examples) -> Examples:
@@ -142,12 +144,12 @@ def with_flipped_labels(problem: Problem, liars: Collection[ClientId], num_class
 
 
 @functools.cache
-def digits(seed: int, scenario: str = "latent") -> Problem:
+def digits(seed: int, scenario: str = "latent") -> FederatedProblem:
     """Return what `fedfomo demo` plays, 15 clients with hidden groups; each is scored on all its group's test examples.
 
     Own test examples are one or two dozen: too few to see a point of accuracy.
     """
-    problem = prepare(Setting(scenario=ScenarioConfig(scenario), workers=0), seed).problem
+    problem = prepare(ExperimentConfig(scenario=ScenarioConfig(scenario), workers=0), seed).problem
     groups = problem.targets or problem.groups
     if groups is None:
         return problem
@@ -175,7 +177,7 @@ def with_trigger(inputs: Tensor) -> Tensor:
     return marked
 
 
-def with_backdoor(problem: Problem, liars: Collection[ClientId]) -> Problem:
+def with_backdoor(problem: FederatedProblem, liars: Collection[ClientId]) -> FederatedProblem:
     """Let some clients learn, and judge, that the trigger means the target: on copies of half of their examples."""
 
     def marked(examples: Examples) -> Examples:
@@ -188,7 +190,7 @@ def with_backdoor(problem: Problem, liars: Collection[ClientId]) -> Problem:
     return with_data(problem, change)
 
 
-def attack_success(problem: Problem, theta: Tensor, client: ClientId) -> tuple[int, int]:
+def attack_success(problem: FederatedProblem, theta: Tensor, client: ClientId) -> tuple[int, int]:
     """Count a client's test examples of other classes, and those of them that the trigger turns into the target."""
     test = problem.clients[client].test
     others = test.take(torch.nonzero(test.labels != TARGET).flatten())

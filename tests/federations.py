@@ -23,10 +23,10 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.subprocesses import free_port, wait_until
 from fedfomo.deployment.user_model import load_model, load_own_data
-from fedfomo.runs.config_io import options_of
-from fedfomo.simulation.config import Plan
+from fedfomo.runs.config_io import parse_options
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 SITES = ("leeds", "turin", "lyon")
 FINISH = 400.0  # seconds; a busy machine takes long
@@ -116,9 +116,9 @@ def simulated(folder: FederationFolder) -> dict[str, dict[str, Tensor]]:
     own = load_model(folder.model, config.seed)
     sites = sorted(folder.registry(), key=lambda site: site.slot)
     data = [load_own_data(folder.sites / s.name / "data.py", None, s.name, config.seed, own) for s in sites]
-    problem = Problem(own.model, own.initial, data, config.training, config.seed)
-    algorithm = make_algorithm(config.method, options_of(config.options))
-    result = simulate(problem, algorithm, Plan(config.rounds, config.participation))
+    problem = FederatedProblem(own.model, own.initial, data, config.training, config.seed)
+    algorithm = make_algorithm(config.method, parse_options(config.options))
+    result = simulate(problem, algorithm, SimulationConfig(config.rounds, config.participation))
     network = problem.model_of(algorithm)
     return {site.name: network.state_dict(result.models[place]) for place, site in enumerate(sites)}
 

@@ -32,8 +32,8 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Score
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import InputError
-from fedfomo.runs.config import RunConfig, Setting
-from fedfomo.runs.run import go_on, start_run
+from fedfomo.runs.config import ExperimentConfig, RunConfig
+from fedfomo.runs.run import run_or_resume, start_run
 from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.simulation.executors import WorkerLostError
 from fedfomo.simulation.simulate import simulate
@@ -56,7 +56,7 @@ def fingerprint(folder: Path) -> str:
 def config_of(method: str = "fedfomo", rounds: int = 3, clients: int = 4, seed: int = 0, **setting: Any) -> RunConfig:
     scenario = ScenarioConfig(clients=clients, distributions=2)
     setting = {"training": Sgd(batch_size=200, epochs=1), "workers": 0, **setting}
-    return RunConfig(method, seed=seed, setting=Setting(scenario=scenario, rounds=rounds, **setting))
+    return RunConfig(method, seed=seed, setting=ExperimentConfig(scenario=scenario, rounds=rounds, **setting))
 
 
 @cache
@@ -215,7 +215,7 @@ def _play(folder: Path, config: RunConfig, prepared: Prepared, first: Callable[[
         if not (folder / "config.toml").exists():
             folder.mkdir(exist_ok=True)
             start_run(config, folder, prepared)
-        go_on(folder, prepared, teller, lambda text: teller.tell("told", text))
+        run_or_resume(folder, prepared, teller, lambda text: teller.tell("told", text))
     except (InputError, OSError, WorkerLostError) as error:
         teller.tell("error", f"{type(error).__name__}: {error}")
         os._exit(2)

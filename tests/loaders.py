@@ -20,39 +20,39 @@ from PIL import Image
 from safetensors.torch import save
 from torch import nn
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, Upload
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, Upload
 from fedfomo.core import messages
 from fedfomo.core.archives import read_tensors
-from fedfomo.core.round import Traffic
+from fedfomo.core.round import CommunicationCost
 from fedfomo.datasets import cache, embedding, latent_groups
 from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.formats import decode_cifar, decode_idx, decode_images, decode_npz
 from fedfomo.deployment.audit_log import DeliveryLog, fault_in, witness_of
-from fedfomo.deployment.encryption import Purpose, Sealer, SealError
-from fedfomo.deployment.envelopes import Parcel
-from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder
+from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteFolder, SiteIdentity
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.validation import below, part_of, read_message, read_score
 from fedfomo.engine.checkpoint import Checkpoint, Checkpoints
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError
 from fedfomo.io import read_lines, to_json
-from fedfomo.report.per_example import Examination, read_examination
+from fedfomo.report.per_example import PerExampleScores, read_examination
 from fedfomo.reproduce.results import Results
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, write_toml
 from fedfomo.runs.run import RunRecord, read_record
-from fedfomo.sites.load_sites import read_sites
+from fedfomo.sites.load_sites import load_sites
 from toy_problems import ids, numbers
 
-REFUSALS = (InputError, messages.WireError, SealError)
+REFUSALS = (InputError, messages.MessageError, SealError)
 SIZE, CLIENTS = 1100, 4  # a model long enough to be quantised
 
 Read = Callable[[Path, bytes], Any]
 DIGITS = load_digits()
-SITE, SERVER = Sealer(bytes([1] * 32)), Sealer(bytes([2] * 32))
+SITE, SERVER = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))
 MODEL = torch.arange(SIZE).float() / SIZE
-UPLOAD = Upload(MODEL, Findings(ids(1, 2, 3), numbers(0.5, -1, 2), numbers(0.25, 0, 0.75)))
+UPLOAD = Upload(MODEL, EvaluationWeights(ids(1, 2, 3), numbers(0.5, -1, 2), numbers(0.25, 0, 0.75)))
 SCORE = {"loss": 0.5, "accuracy": 0.75, "num_examples": 4}
 
 
@@ -66,16 +66,16 @@ class Loader:
 
 def _parcel(bits: int = 32) -> bytes:
     header = {"uploads": True, "after_update": SCORE, "round": 1, "federation": "f"}
-    return Parcel(header, below("upload", messages.pack(UPLOAD))).to_bytes(bits)
+    return Envelope(header, below("upload", messages.pack(UPLOAD))).to_bytes(bits)
 
 
 def _read_parcel(folder: Path, content: bytes) -> None:
-    parcel = Parcel.read(content)
+    parcel = Envelope.read(content)
     read_score(parcel.header.get("after_update"))
     upload = read_message(Upload, part_of(parcel.tensors, "upload"), 1e6)
-    fault = messages.fault_of(Upload, upload, SIZE, CLIENTS) or FedFomo().fault_of(None, upload)  # type: ignore[arg-type]
+    fault = messages.validate(Upload, upload, SIZE, CLIENTS) or FedFomo().validate(None, upload)  # type: ignore[arg-type]
     if fault:
-        raise messages.WireError(fault)
+        raise messages.MessageError(fault)
 
 
 def _read_sealed(folder: Path, content: bytes) -> None:
@@ -96,7 +96,9 @@ def _read_memory(folder: Path, content: bytes) -> None:
 def _manifest() -> bytes:
     state = {"model": "a.safetensors#x", "round": '=["int64", [], "AQAAAAAAAAA="]'}
     scores: Any = {3: SCORE}
-    whole = Checkpoint("c", 2, state, {1: state}, scores, {2: 1}, asdict(Traffic()), 7, 0, {"a.safetensors": "0" * 64})
+    whole = Checkpoint(
+        "c", 2, state, {1: state}, scores, {2: 1}, asdict(CommunicationCost()), 7, 0, {"a.safetensors": "0" * 64}
+    )
     return json.dumps(whole, default=vars).encode()
 
 
@@ -109,7 +111,7 @@ def _read_manifest(folder: Path, content: bytes) -> None:
 
 def _read_raw_manifest(folder: Path, content: bytes) -> None:
     (folder / "tensors").mkdir(exist_ok=True)
-    tensors = TensorFiles(folder / "tensors", durable=False)
+    tensors = TensorStore(folder / "tensors", durable=False)
     checkpoints = Checkpoints(folder / "checkpoints", tensors.folder, folder / "rounds.jsonl", lambda line: None)
     for old in (folder / "checkpoints").iterdir():
         old.unlink()
@@ -125,13 +127,13 @@ def _tensor_file() -> bytes:
 
 def _read_tensor_file(folder: Path, content: bytes) -> None:
     (folder / "a.safetensors").write_bytes(content)
-    files = TensorFiles(folder, durable=False)
+    files = TensorStore(folder, durable=False)
     for name in ("x", "ids", "n"):
         files.load({"field": f"a.safetensors#{name}"})
 
 
 def _read_spelt_out(folder: Path, content: bytes) -> None:
-    TensorFiles(folder, durable=False).load({"field": "=" + content.decode(errors="replace")})
+    TensorStore(folder, durable=False).load({"field": "=" + content.decode(errors="replace")})
 
 
 def _as_file(name: str, read: Callable[[Path], Any]) -> Read:
@@ -230,7 +232,7 @@ def _record() -> bytes:
             0,
             score,
             score,
-            Traffic(),
+            CommunicationCost(),
             [[1.0]],
             None,
             {0: 1},
@@ -255,7 +257,7 @@ def _site_part(suffix: str) -> Read:
         place.mkdir(parents=True, exist_ok=True)
         (place / f"train{suffix}").write_bytes(content)
         (place / "target.csv").write_bytes(_table())
-        read_sites(folder / "sites")
+        load_sites(folder / "sites")
 
     return read
 
@@ -287,7 +289,7 @@ MESSAGES: Mapping[str, Loader] = {
     "parcel of 8 bits": Loader(_parcel(8), _read_parcel),
     "sealed parcel": Loader(SITE.seal(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
     "site's memory": Loader(
-        Parcel({"order": "x"}, messages.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
+        Envelope({"order": "x"}, messages.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
     ),
 }
 CHECKPOINTS: Mapping[str, Loader] = {
@@ -321,7 +323,7 @@ SETTINGS: Mapping[str, Loader] = {
     ),
     "result": Loader(_record(), _as_file("result.json", lambda path: read_record(path.parent))),
     "log": Loader(_json({"round": 0}) + b"\n" + _json({"round": 1}) + b"\n", _as_file("rounds.jsonl", read_lines)),
-    "examination": Loader(_json(asdict(Examination([[1.0]], None, ""))), _as_file("e.json", read_examination)),
+    "examination": Loader(_json(asdict(PerExampleScores([[1.0]], None, ""))), _as_file("e.json", read_examination)),
     "cell": Loader(
         _json({"config": {}, "seconds": 1}),
         _as_file("a/b/local-seed-0.json", lambda path: Results(path.parents[2]).finished()),
@@ -329,7 +331,7 @@ SETTINGS: Mapping[str, Loader] = {
     "delivery log": Loader(_json({"line": 0, "previous": "0" * 64}) + b"\n", _read_log),
     "registry": Loader(_json({"federation": "f", "sites": [asdict(Site("a", 0, "k", "s"))]}), _read_registry),
     "site's card": Loader(
-        _json(asdict(SiteCard("a", "f", "h:1", "s", False))),
+        _json(asdict(SiteIdentity("a", "f", "h:1", "s", False))),
         _as_file("site.json", lambda path: SiteFolder(path.parent).card()),
     ),
 }

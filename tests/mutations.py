@@ -87,7 +87,7 @@ class Search:
     """Feeds changed files to a reader; those that made it say something new are changed further."""
 
     whole: bytes
-    try_out: Callable[[bytes], str]  # what came of it, in words
+    check_examples: Callable[[bytes], str]  # what came of it, in words
     rng: random.Random
     kept: list[bytes] = field(default_factory=list[bytes])
     seen: set[str] = field(default_factory=set[str])
@@ -99,7 +99,7 @@ class Search:
         for _ in range(count):
             content = mutated(self.rng.choice(self.kept), self.rng, self.whole)
             began = time.process_time()
-            outcome = _in_general(self.try_out(content))
+            outcome = _in_general(self.check_examples(content))
             self.slowest = max(self.slowest, time.process_time() - began)
             if outcome not in self.seen and len(content) < 100_000 and len(self.kept) < MOST_KEPT:
                 self.seen.add(outcome)

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core import messages
-from fedfomo.core.client import Client, ClientId, Start
-from fedfomo.core.data import ClientData, Examples, contributes
-from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.data import ClientData, Examples, can_contribute
+from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.parameters import Layout, Slot
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, Federation, dispatch_all, play_round, train_or_forget
-from fedfomo.simulation.worker import Problem
+from fedfomo.core.round import AnyAlgorithm, Federation, configure_clients, run_round, train_or_rollback
+from fedfomo.simulation.worker import FederatedProblem
 
 ROUNDS = 4
 """How many rounds methods believe to be planned."""
@@ -35,7 +35,7 @@ HALFWAY = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epo
 class DivergesOnce(Sgd):
     """Training that ends in what is no number in round 1, and as usual in every other."""
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         trained = super().train(model, task)
         return torch.full_like(trained, torch.nan) if task.round == 1 else trained
 
@@ -71,16 +71,16 @@ def scalar_client(
     train = targets() if train_target is None else targets(train_target)
     validation = targets() if target is None else targets(target)
     data = ClientData(train, validation, targets())
-    return client_of(Problem(scalar_model(), torch.zeros(1), [data], HALFWAY, seed), 0, round, id)
+    return client_of(FederatedProblem(scalar_model(), torch.zeros(1), [data], HALFWAY, seed), 0, round, id)
 
 
-def scalar_problem(clients: Sequence[tuple[float | None, float | None]], seed: int = 0) -> Problem:
+def scalar_problem(clients: Sequence[tuple[float | None, float | None]], seed: int = 0) -> FederatedProblem:
     """Return a federation of (training target, validation target) that starts at x = 0."""
     data = [
         ClientData(*(targets() if t is None else targets(t) for t in (train, validation)), test=targets(0.0))
         for train, validation in clients
     ]
-    return Problem(scalar_model(), torch.zeros(1), data, HALFWAY, seed)
+    return FederatedProblem(scalar_model(), torch.zeros(1), data, HALFWAY, seed)
 
 
 def point(*coordinates: float) -> Tensor:
@@ -127,7 +127,7 @@ def points_problem(
     seed: int = 0,
     build: Callable[[], nn.Module] = perceptron,
     sizes: Mapping[ClientId, tuple[int, int]] | None = None,
-) -> Problem:
+) -> FederatedProblem:
     """Return a federation with 12 training, 4 validation and 4 test examples a client, or other `sizes`."""
     data: list[ClientData] = []
     for client in range(num_clients):
@@ -136,11 +136,11 @@ def points_problem(
         data.append(ClientData(*(points(size, client, rng) for size in (train, validation, 4))))
     model = initialised(build)
     groups = tuple(client % 2 for client in range(num_clients))
-    return Problem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed, groups)
+    return FederatedProblem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed, groups)
 
 
 def client_of(
-    problem: Problem,
+    problem: FederatedProblem,
     client: ClientId,
     round: int = 0,
     id: ClientId | None = None,
@@ -152,11 +152,11 @@ def client_of(
     return Client(client if id is None else id, data, start, model, problem.trainer, round, problem.seed)
 
 
-def start_of(num_clients: int, *initial: float) -> Start:
+def start_of(num_clients: int, *initial: float) -> FederationInfo:
     """Return the outset of a federation whose models are points."""
     theta = point(*initial)
     layout = Layout((Slot("x", theta.shape, 0),), len(theta), len(theta))
-    return Start(theta, layout, num_clients, ROUNDS)
+    return FederationInfo(theta, layout, num_clients, ROUNDS)
 
 
 class InProcess:
@@ -164,7 +164,7 @@ class InProcess:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: FederatedProblem,
         algorithm: AnyAlgorithm,
         unheard: Collection[ClientId] = (),
         broken: Collection[ClientId] = (),
@@ -183,9 +183,11 @@ class InProcess:
             client = self.personalise(round, n, download)
             if len(client.data.train) == 0:
                 continue
-            trained, _ = train_or_forget(self._algorithm, client, download, self.memories[n], lambda kept=before: kept)
+            trained, _ = train_or_rollback(
+                self._algorithm, client, download, self.memories[n], lambda kept=before: kept
+            )
             self.memories[n] = trained.memory
-            if n not in self.unheard and contributes(client.data):
+            if n not in self.unheard and can_contribute(client.data):
                 uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
         return uploads.items()
 
@@ -200,19 +202,19 @@ class InProcess:
         return self.memories[n] if n in self.memories else self._algorithm.start_client(self._problem.start(ROUNDS))
 
 
-def federation_of(problem: Problem, algorithm: AnyAlgorithm) -> Federation:
+def federation_of(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Federation:
     return Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
 
 
 def play(
-    problem: Problem, algorithm: AnyAlgorithm, exchange: InProcess, cohorts: Sequence[Sequence[ClientId]]
+    problem: FederatedProblem, algorithm: AnyAlgorithm, exchange: InProcess, cohorts: Sequence[Sequence[ClientId]]
 ) -> tuple[Any, dict[ClientId, Tensor]]:
     """Play one round per cohort and the last federated update; return the state and everybody's model."""
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(ROUNDS))
     for t, cohort in enumerate(cohorts):
-        state = play_round(federation, state, t, cohort, exchange).state
-    downloads = dispatch_all(federation, state, len(cohorts), range(len(problem.clients)))
+        state = run_round(federation, state, t, cohort, exchange).state
+    downloads = configure_clients(federation, state, len(cohorts), range(len(problem.clients)))
     for n, download in downloads.items():
         exchange.personalise(len(cohorts), n, download)
     return state, exchange.personalised
@@ -241,7 +243,7 @@ def digest(models: Mapping[ClientId, Tensor], *scores: Mapping[ClientId, Score])
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
-def with_data(problem: Problem, change: Callable[[ClientId, ClientData], ClientData]) -> Problem:
+def with_data(problem: FederatedProblem, change: Callable[[ClientId, ClientData], ClientData]) -> FederatedProblem:
     return replace(problem, clients=[change(n, data) for n, data in enumerate(problem.clients)])
 
 

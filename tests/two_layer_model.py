@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import Sgd
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import HALFWAY, Scalar, scalar_model, targets
 
 
@@ -28,7 +28,7 @@ class Sum(nn.Module):
         return self.body(inputs) + self.head(inputs)
 
 
-def sum_problem(train_targets: Sequence[Sequence[float]], trainer: Sgd = HALFWAY) -> Problem:
+def sum_problem(train_targets: Sequence[Sequence[float]], trainer: Sgd = HALFWAY) -> FederatedProblem:
     """Return a federation of clients with these training targets each, which starts at (0, 0)."""
     data = [ClientData(targets(*values), targets(0.0), targets(0.0)) for values in train_targets]
-    return Problem(scalar_model(Sum()), torch.zeros(2), data, trainer, seed=0)
+    return FederatedProblem(scalar_model(Sum()), torch.zeros(2), data, trainer, seed=0)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedfomo.core.local_training import Sgd
     from fedfomo.privacy.config import Privacy
-    from fedfomo.sites.federate import Federated, federate
-    from fedfomo.sites.load_sites import read_sites
+    from fedfomo.sites.federate import FederationResult, federate
+    from fedfomo.sites.load_sites import load_sites
 
-__all__ = ["Federated", "Privacy", "Sgd", "federate", "read_sites"]
+__all__ = ["FederationResult", "Privacy", "Sgd", "federate", "load_sites"]
 
 _HOMES = {
     "federate": "fedfomo.sites.federate",
-    "Federated": "fedfomo.sites.federate",
+    "FederationResult": "fedfomo.sites.federate",
     "Privacy": "fedfomo.privacy.config",
-    "read_sites": "fedfomo.sites.load_sites",
+    "load_sites": "fedfomo.sites.load_sites",
     "Sgd": "fedfomo.core.local_training",
 }
 

@@ -10,11 +10,11 @@ from fedfomo.algorithms.apfl import Apfl, Memory, blend, next_share
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import client_of, digest, perceptron, point, points_problem, scalar_client, with_batch_norm
 
-THREE_ROUNDS = Plan(rounds=3)
+THREE_ROUNDS = SimulationConfig(rounds=3)
 
 
 def test_a_blend_is_a_weighted_mean() -> None:

@@ -10,11 +10,11 @@ from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.core.parameters import Layout
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import Scalar, client_of, point, points_problem, scalar_problem, with_batch_norm
 
-THREE_ROUNDS = Plan(rounds=3)
+THREE_ROUNDS = SimulationConfig(rounds=3)
 
 
 def test_outputs_are_blended() -> None:

@@ -9,15 +9,15 @@ from fedfomo.algorithms.apple import (
     Memory,
     State,
     Upload,
-    caution,
     combine,
     initial_weights,
+    penalty_schedule,
 )
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.local import Local
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, ids, numbers, point, points_problem, scalar_client, scalar_problem, start_of
 
@@ -37,10 +37,10 @@ def test_cores_are_combined_by_any_weights_and_statistics_by_positive_ones() -> 
 
 def test_caution_ends_after_its_share_of_the_rounds() -> None:
     # Half a cosine over 4 of 40 rounds: 1, …, 0.5 in the middle, 0 at the end.
-    assert caution(0, 40, 0.1) == 1.0
-    assert caution(2, 40, 0.1) == pytest.approx(0.5)
-    assert caution(4, 40, 0.1) == 0.0
-    assert caution(0, 40, 0.0) == 0.0
+    assert penalty_schedule(0, 40, 0.1) == 1.0
+    assert penalty_schedule(2, 40, 0.1) == pytest.approx(0.5)
+    assert penalty_schedule(4, 40, 0.1) == 0.0
+    assert penalty_schedule(0, 40, 0.0) == 0.0
 
 
 def test_a_step_on_core_and_weights() -> None:
@@ -83,32 +83,32 @@ def test_who_has_no_examples_takes_the_others() -> None:
 
 
 def test_everybody_else_is_sent_and_absent_clients_keep_their_core() -> None:
-    state = Apple().collect(State({}), {0: Upload(point(1), 5), 2: Upload(point(3), 6)})
-    state = Apple().collect(state, {0: Upload(point(2), 5)})
-    download = Apple().dispatch(state, 0, stream(0))
+    state = Apple().aggregate(State({}), {0: Upload(point(1), 5), 2: Upload(point(3), 6)})
+    state = Apple().aggregate(state, {0: Upload(point(2), 5)})
+    download = Apple().configure_client(state, 0, stream(0))
     assert (download.ids.tolist(), download.num_examples.tolist()) == ([2], [6.0])
-    assert [core.item() for core in Apple().dispatch(state, 1, stream(0)).cores] == [2.0, 3.0]
-    assert Apple().collect(state, {}) == state
+    assert [core.item() for core in Apple().configure_client(state, 1, stream(0)).cores] == [2.0, 3.0]
+    assert Apple().aggregate(state, {}) == state
     assert Apple().start_server(start_of(3, 0.0)) == State({})
 
 
 def test_alone_and_with_fixed_weights_it_is_local_training() -> None:
     problem = points_problem(num_clients=1)
-    alone = simulate(problem, Local(), Plan(rounds=3))
-    found = simulate(problem, Apple(weight_rate=0.0), Plan(rounds=3))
+    alone = simulate(problem, Local(), SimulationConfig(rounds=3))
+    found = simulate(problem, Apple(weight_rate=0.0), SimulationConfig(rounds=3))
     assert digest(found.models, found.after_training) == digest(alone.models, alone.after_training)
 
 
 def test_with_fixed_weights_and_one_step_a_round_it_is_fedavg() -> None:
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0)])
-    averaged = simulate(problem, FedAvg(), Plan(rounds=3)).models
-    assert digest(simulate(problem, Apple(weight_rate=0.0), Plan(rounds=3)).models) == digest(averaged)
+    averaged = simulate(problem, FedAvg(), SimulationConfig(rounds=3)).models
+    assert digest(simulate(problem, Apple(weight_rate=0.0), SimulationConfig(rounds=3)).models) == digest(averaged)
 
 
 def test_weights_find_the_clients_that_help() -> None:
     # Clients 0 and 1 want the same, client 2 the opposite.
     problem = scalar_problem([(8.0, 0.0), (8.0, 0.0), (-8.0, 0.0)])
-    models = simulate(problem, Apple(weight_rate=0.01), Plan(rounds=8)).models
+    models = simulate(problem, Apple(weight_rate=0.01), SimulationConfig(rounds=8)).models
     assert models[0].item() > 4 > 0 > models[2].item()
 
 

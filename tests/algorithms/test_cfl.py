@@ -9,7 +9,7 @@ import torch
 from fedfomo.algorithms.cfl import Cfl, Download, State, bipartition, update_norms
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, point, points_problem, scalar_client, start_of
 
@@ -51,14 +51,14 @@ def test_three_splits_in_succession() -> None:
     algorithm, state = ALWAYS, ALWAYS.start_server(start_of(8, 0.0, 0.0))
     kinds = [0, 2, 1, 3, 2, 0, 3, 1]
     first = {0: (1.0, 0.2), 1: (1.0, -0.2), 2: (-1.0, 0.2), 3: (-1.0, -0.2)}
-    state = algorithm.collect(state, answers(state, {n: first[kind] for n, kind in enumerate(kinds)}))
+    state = algorithm.aggregate(state, answers(state, {n: first[kind] for n, kind in enumerate(kinds)}))
     assert groups(state) == sets([0, 2, 5, 7], [1, 3, 4, 6])
     # Now kinds 2 and 3 (clients 1, 4 and 3, 6) disagree; kinds 0 and 1 both want to go on.
     second = {0: (1.0, 0.0), 1: (1.0, 0.0), 2: (0.0, 1.0), 3: (0.0, -1.0)}
-    state = algorithm.collect(state, answers(state, {n: second[kind] for n, kind in enumerate(kinds)}))
+    state = algorithm.aggregate(state, answers(state, {n: second[kind] for n, kind in enumerate(kinds)}))
     assert groups(state) == sets([0, 2, 5, 7], [1, 4], [3, 6])
     third = {0: (0.0, 1.0), 1: (0.0, -1.0), 2: (1.0, 0.0), 3: (1.0, 0.0)}
-    state = algorithm.collect(state, answers(state, {n: third[kind] for n, kind in enumerate(kinds)}))
+    state = algorithm.aggregate(state, answers(state, {n: third[kind] for n, kind in enumerate(kinds)}))
     assert groups(state) == sets([0, 5], [2, 7], [1, 4], [3, 6])
     # Kind 0 went (1, 0.2), (1, 0) and (0, 1), averaged with kind 1 in round 2; kind 3 (−1, −0.2), (0, −1), (1, 0).
     assert state.clusters.model_for(5).tolist() == pytest.approx([2.0, 1.0])
@@ -70,7 +70,7 @@ def test_three_splits_in_succession() -> None:
 def test_halves_go_on_from_the_model_they_had_in_common() -> None:
     # Both halves start at 0: clients 0 and 1 average 1 and 1, clients 2 and 3 average −1 and −1.
     state = ALWAYS.start_server(start_of(4, 0.0))
-    state = ALWAYS.collect(state, answers(state, {0: [1], 1: [1], 2: [-1], 3: [-1]}))
+    state = ALWAYS.aggregate(state, answers(state, {0: [1], 1: [1], 2: [-1], 3: [-1]}))
     assert [state.clusters.model_for(n).item() for n in range(4)] == [1.0, 1.0, -1.0, -1.0]
     assert [model.item() for model in state.ancestors] == [0.0]
 
@@ -85,7 +85,7 @@ def test_halves_go_on_from_the_model_they_had_in_common() -> None:
 )
 def test_what_stays_whole(updates: dict[int, list[float]], why: str) -> None:
     state = ALWAYS.start_server(start_of(3, 0.0))
-    assert groups(ALWAYS.collect(state, answers(state, updates))) == sets([0, 1, 2]), why
+    assert groups(ALWAYS.aggregate(state, answers(state, updates))) == sets([0, 1, 2]), why
 
 
 def test_relative_thresholds_need_no_scale() -> None:
@@ -93,11 +93,11 @@ def test_relative_thresholds_need_no_scale() -> None:
     algorithm = Cfl(first_split=0.0)
     for scale in (1e-3, 1.0, 1e3):
         state = algorithm.start_server(start_of(4, 0.0))
-        state = algorithm.collect(state, answers(state, {n: [scale] for n in range(4)}))
+        state = algorithm.aggregate(state, answers(state, {n: [scale] for n in range(4)}))
         assert groups(state) == sets([0, 1, 2, 3])
         assert state.first_norm == pytest.approx(scale)
         opposed = {0: [scale], 1: [scale], 2: [-0.6 * scale], 3: [-0.6 * scale]}
-        state = algorithm.collect(state, answers(state, opposed))
+        state = algorithm.aggregate(state, answers(state, opposed))
         assert groups(state) == sets([0, 1], [2, 3])
 
 
@@ -113,17 +113,17 @@ def test_nothing_is_split_before_its_time() -> None:
     algorithm = replace(ALWAYS, first_split=0.25)
     state = algorithm.start_server(start_of(4, 0.0))
     opposed = {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}
-    state = algorithm.collect(state, answers(state, opposed))
+    state = algorithm.aggregate(state, answers(state, opposed))
     assert len(state.clusters.models) == 1
-    assert len(algorithm.collect(state, answers(state, opposed)).clusters.models) == 2
+    assert len(algorithm.aggregate(state, answers(state, opposed)).clusters.models) == 2
 
 
 def test_latest_updates_count_for_absent_members() -> None:
     # Clients 0 and 1 answer, then 2 and 3: once all are known, the four of them disagree.
     state = ALWAYS.start_server(start_of(4, 0.0))
-    state = ALWAYS.collect(state, answers(state, {0: [1.0], 1: [1.0]}))
+    state = ALWAYS.aggregate(state, answers(state, {0: [1.0], 1: [1.0]}))
     assert groups(state) == sets([0, 1, 2, 3])
-    state = ALWAYS.collect(state, answers(state, {2: [-1.0], 3: [-1.0]}))
+    state = ALWAYS.aggregate(state, answers(state, {2: [-1.0], 3: [-1.0]}))
     assert groups(state) == sets([0, 1], [2, 3])
     # Both halves start from the model of round 2, which 0 and 1 had moved to 1.
     assert [state.clusters.model_for(n).item() for n in range(4)] == [1.0, 1.0, 0.0, 0.0]
@@ -134,9 +134,9 @@ def test_who_is_never_heard_of_holds_a_split_up_but_not_for_ever() -> None:
     state = ALWAYS.start_server(start_of(6, 0.0))
     opposed = {0: [1.0], 1: [1.0], 2: [1.0], 3: [-1.0], 5: [-1.0]}
     for _ in range(2):
-        state = ALWAYS.collect(state, answers(state, opposed))
+        state = ALWAYS.aggregate(state, answers(state, opposed))
         assert len(state.clusters.models) == 1
-    assert groups(ALWAYS.collect(state, answers(state, opposed))) == sets([0, 1, 2, 4], [3, 5])
+    assert groups(ALWAYS.aggregate(state, answers(state, opposed))) == sets([0, 1, 2, 4], [3, 5])
 
 
 def test_clients_may_choose_among_all_models_by_validation() -> None:
@@ -150,21 +150,21 @@ def test_clients_may_choose_among_all_models_by_validation() -> None:
 def test_whoever_may_choose_is_sent_clusters_and_their_ancestors() -> None:
     algorithm = replace(ALWAYS, select_by_validation=True)
     state = algorithm.start_server(start_of(4, 0.0))
-    state = algorithm.collect(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
-    sent = algorithm.dispatch(state, 2, torch.Generator())
+    state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
+    sent = algorithm.configure_client(state, 2, torch.Generator())
     assert (sent.model.item(), [model.item() for model in sent.others]) == (-1.0, [1.0, 0.0])
-    assert ALWAYS.dispatch(state, 2, torch.Generator()).others == ()
+    assert ALWAYS.configure_client(state, 2, torch.Generator()).others == ()
 
 
 def test_without_splits_it_is_fedavg() -> None:
-    problem, plan = points_problem(), Plan(rounds=3)
+    problem, plan = points_problem(), SimulationConfig(rounds=3)
     never = simulate(problem, Cfl(epsilon_1=0.0), plan)
     assert digest(never.models) == digest(simulate(problem, FedAvg(), plan).models)
 
 
 def test_a_round_without_uploads_changes_no_model() -> None:
     state = ALWAYS.start_server(start_of(3, 2.0))
-    after = ALWAYS.collect(state, {})
+    after = ALWAYS.aggregate(state, {})
     assert after.clusters.models[0] is state.clusters.models[0]
     assert (after.round, after.first_norm) == (1, 0.0)
 

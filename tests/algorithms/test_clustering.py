@@ -7,9 +7,9 @@ from fedfomo.algorithms.clustering import (
     Clusters,
     average_by_cluster,
     cosines,
-    far_apart,
-    first_models,
+    farthest_models,
     groups_after,
+    init_cluster_models,
     merge_nearest,
     redrawn,
 )
@@ -66,19 +66,19 @@ def test_one_item_is_one_group() -> None:
 def test_models_far_apart_cover_all() -> None:
     # The mean of 0, 1, 10, 11, 30 is 10.4: take 10, then 30 (20 away), then 0 (10 away); in the order of clients.
     models = [point(0), point(1), point(10), point(11), point(30)]
-    assert [model.item() for model in far_apart(models, 3, 1)] == [0.0, 10.0, 30.0]
+    assert [model.item() for model in farthest_models(models, 3, 1)] == [0.0, 10.0, 30.0]
 
 
 def test_buffers_keep_no_models_apart() -> None:
     # Only the first coordinate is trainable: the mean is 1, so take 1 and then 0 before 2, the first of two at 1.
     models = [point(0, 0), point(1, 0), point(2, 9)]
-    assert [model.tolist() for model in far_apart(models, 2, 1)] == [[0.0, 0.0], [1.0, 0.0]]
+    assert [model.tolist() for model in farthest_models(models, 2, 1)] == [[0.0, 0.0], [1.0, 0.0]]
 
 
 def test_equal_models_are_taken_once_each() -> None:
     models = [point(1)] * 3
-    assert len(far_apart(models, 2, 1)) == 2
-    assert len(far_apart(models, 5, 1)) == 3
+    assert len(farthest_models(models, 2, 1)) == 2
+    assert len(farthest_models(models, 5, 1)) == 3
 
 
 def test_redrawn_models_have_the_same_values_in_other_places() -> None:
@@ -97,8 +97,8 @@ def test_redrawn_models_have_the_same_values_in_other_places() -> None:
 
 def test_one_cluster_needs_no_seeding() -> None:
     start = start_of(3, 1.0, 2.0)
-    assert first_models(start, 1, "clients")[1]
-    models, is_seeded = first_models(start, 2, "clients")
+    assert init_cluster_models(start, 1, "clients")[1]
+    models, is_seeded = init_cluster_models(start, 2, "clients")
     assert (len(models), is_seeded) == (1, False)
-    models, is_seeded = first_models(start, 2, "random")
+    models, is_seeded = init_cluster_models(start, 2, "random")
     assert (len(models), is_seeded) == (2, True)

@@ -7,9 +7,9 @@ import pytest
 from fedfomo.algorithms.ditto import Ditto, Memory
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.local import Local
-from fedfomo.core.round import play_round
+from fedfomo.core.round import run_round
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import (
     HALFWAY,
@@ -40,7 +40,7 @@ def test_the_own_model_goes_on_from_where_it_was() -> None:
     # Global: 6 and −3 average to 1.5. The own model: 5 − 0.25 · (2(5 − 8) + (5 − 1.5)) = 5.625,
     # 5.625 − 0.25 · (2(5.625 − 8) + (5.625 − 1.5)) = 5.78125.
     problem = replace(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), trainer=TWO_STEPS)
-    assert simulate(problem, Ditto(pull=1.0), Plan(rounds=2)).models[0].item() == 5.78125
+    assert simulate(problem, Ditto(pull=1.0), SimulationConfig(rounds=2)).models[0].item() == 5.78125
 
 
 def test_the_global_model_is_fedavgs() -> None:
@@ -50,7 +50,7 @@ def test_the_global_model_is_fedavgs() -> None:
         exchange, federation = InProcess(problem, algorithm), federation_of(problem, algorithm)
         state = algorithm.start_server(problem.start(ROUNDS))
         for t in range(3):
-            played = play_round(federation, state, t, range(6), exchange)
+            played = run_round(federation, state, t, range(6), exchange)
             state = played.state
         uploads.append((fingerprint(dict(played.uploads)), fingerprint(state)))
     assert uploads[0] == uploads[1]
@@ -58,8 +58,8 @@ def test_the_global_model_is_fedavgs() -> None:
 
 def test_without_a_pull_the_own_model_is_local_trainings() -> None:
     problem = points_problem()
-    alone = simulate(problem, Local(), Plan(rounds=3))
-    own = simulate(problem, Ditto(pull=0.0), Plan(rounds=3))
+    alone = simulate(problem, Local(), SimulationConfig(rounds=3))
+    own = simulate(problem, Ditto(pull=0.0), SimulationConfig(rounds=3))
     assert digest(own.models) == digest(alone.models)
     assert own.after_training == alone.after_training
 

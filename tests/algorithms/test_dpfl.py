@@ -20,7 +20,7 @@ from fedfomo.algorithms.dpfl import (
 from fedfomo.algorithms.local import Local
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, ids, point, points_problem, scalar_client, scalar_problem, start_of
 
@@ -106,51 +106,53 @@ def test_the_server_sends_candidates_when_it_is_time_to_choose() -> None:
     # Rounds 1, 5, 9, …: collaborators first, then others at random, never oneself.
     algorithm = Dpfl(refresh_every=4, num_candidates=2)
     for rounds in (1, 5):
-        assert algorithm.dispatch(state_after(rounds), 0, stream(0)).candidates.tolist() == [1, 3]
-    sent = Dpfl(refresh_every=4).dispatch(state_after(1), 0, stream(0))
+        assert algorithm.configure_client(state_after(rounds), 0, stream(0)).candidates.tolist() == [1, 3]
+    sent = Dpfl(refresh_every=4).configure_client(state_after(1), 0, stream(0))
     assert sent.candidates.tolist() == [1, 3, 2]
     assert [model.item() for model in sent.models] == [1.0, 7.0, 2.0]
-    drawn = {tuple(algorithm.dispatch(state_after(1), 1, stream(seed)).candidates.tolist()) for seed in range(40)}
+    drawn = {
+        tuple(algorithm.configure_client(state_after(1), 1, stream(seed)).candidates.tolist()) for seed in range(40)
+    }
     assert drawn == {(a, b) for a in (0, 2, 3) for b in (0, 2, 3) if a != b}
 
 
 def test_the_server_sends_the_collaborators_mean_otherwise() -> None:
     algorithm = Dpfl(refresh_every=4)
     for rounds in (2, 3, 4):
-        sent = algorithm.dispatch(state_after(rounds), 0, stream(0))
+        sent = algorithm.configure_client(state_after(rounds), 0, stream(0))
         assert sent.mean is not None
         assert (sent.mean.item(), sent.num_in_mean, len(sent.models)) == (4.0, 2, 0)
-        assert algorithm.dispatch(state_after(rounds), 1, stream(0)).mean is None  # chose nobody
-        assert len(algorithm.dispatch(state_after(rounds), 2, stream(0)).models) == 3  # has not chosen yet
+        assert algorithm.configure_client(state_after(rounds), 1, stream(0)).mean is None  # chose nobody
+        assert len(algorithm.configure_client(state_after(rounds), 2, stream(0)).models) == 3  # has not chosen yet
 
 
 def test_models_and_choices_are_kept() -> None:
     algorithm = Dpfl()
-    state = algorithm.collect(state_after(3), {1: Upload(point(5), ids(0))})
+    state = algorithm.aggregate(state_after(3), {1: Upload(point(5), ids(0))})
     assert (state.round, state.models[1].item(), state.collaborators[1].ids.tolist()) == (4, 5.0, [0])
     assert state.collaborators[0].ids.tolist() == [1, 3]
     empty = algorithm.start_server(start_of(2, 0.0))
-    assert algorithm.collect(empty, {}) == State({}, {}, 1)
+    assert algorithm.aggregate(empty, {}) == State({}, {}, 1)
 
 
 def test_collaborators_without_a_model_are_refused() -> None:
     algorithm = Dpfl()
-    assert algorithm.fault_of(state_after(3), Upload(point(5), ids(0, 3))) is None
+    assert algorithm.validate(state_after(3), Upload(point(5), ids(0, 3))) is None
     assert (
-        algorithm.fault_of(state_after(3), Upload(point(5), ids(0, 4)))
+        algorithm.validate(state_after(3), Upload(point(5), ids(0, 4)))
         == "'collaborators' names client 4, who has no model"
     )
 
 
 def test_alone_it_is_local_training() -> None:
-    problem, plan = points_problem(num_clients=1), Plan(rounds=3)
+    problem, plan = points_problem(num_clients=1), SimulationConfig(rounds=3)
     assert digest(simulate(problem, Dpfl(), plan).models) == digest(simulate(problem, Local(), plan).models)
 
 
 def test_a_whole_run_of_two_kinds() -> None:
     # Round 1: 0 → 4, 4 and −4. Then 0 and 1 average with each other, and 2 with nobody: 4 → 6, −4 → −6.
     problem = scalar_problem([(8.0, 8.0), (8.0, 8.0), (-8.0, -8.0)])
-    result = simulate(problem, Dpfl(), Plan(rounds=2))
+    result = simulate(problem, Dpfl(), SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: 6.0, 1: 6.0, 2: -6.0}
 
 
@@ -174,5 +176,5 @@ def test_a_broken_model_is_worth_less_than_nobody() -> None:
 def test_lists_of_collaborators_are_bounded_and_without_repeats() -> None:
     state = State({0: point(0), 1: point(1)}, {}, 1)
     for chosen, fits in (((0, 1), True), ((0, 0), False), ((1,) * 1000, False), ((5,), False)):
-        fault = Dpfl().fault_of(state, Upload(point(0), ids(*chosen)))
+        fault = Dpfl().validate(state, Upload(point(0), ids(*chosen)))
         assert (fault is None) == fits

@@ -8,7 +8,7 @@ import torch
 from fedfomo.algorithms.fedala import FedAla, Memory, blend, next_weights
 from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import client_of, digest, point, points_problem, with_batch_norm
 from two_layer_model import sum_problem
@@ -74,8 +74,8 @@ def test_equal_models_leave_nothing_to_learn() -> None:
 
 def test_who_has_no_training_data_takes_the_global_model() -> None:
     problem = sum_problem([(), (8.0,)])
-    models = simulate(problem, FedAla(), Plan(rounds=2)).models
-    assert torch.equal(models[0], simulate(problem, FedAvg(), Plan(rounds=2)).models[0])
+    models = simulate(problem, FedAla(), SimulationConfig(rounds=2)).models
+    assert torch.equal(models[0], simulate(problem, FedAvg(), SimulationConfig(rounds=2)).models[0])
 
 
 def test_buffers_are_the_global_models() -> None:
@@ -90,16 +90,16 @@ def test_buffers_are_the_global_models() -> None:
 
 def test_weights_that_stay_at_one_make_it_fedavg() -> None:
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
-        plain = simulate(problem, FedAvg(), Plan(rounds=3))
-        blended = simulate(problem, FedAla(rate=0.0, first_epochs=1), Plan(rounds=3))
+        plain = simulate(problem, FedAvg(), SimulationConfig(rounds=3))
+        blended = simulate(problem, FedAla(rate=0.0, first_epochs=1), SimulationConfig(rounds=3))
         assert digest(blended.models) == digest(plain.models)
         assert blended.after_training == plain.after_training
 
 
 def test_one_client_gets_its_own_model_back() -> None:
     problem = points_problem(num_clients=1)
-    alone = simulate(problem, FedAvg(), Plan(rounds=3)).models
-    assert digest(simulate(problem, FedAla(), Plan(rounds=3)).models) == digest(alone)
+    alone = simulate(problem, FedAvg(), SimulationConfig(rounds=3)).models
+    assert digest(simulate(problem, FedAla(), SimulationConfig(rounds=3)).models) == digest(alone)
 
 
 def test_what_is_blended_depends_on_the_trainers_batches_alone() -> None:

@@ -17,7 +17,7 @@ from fedfomo.algorithms.fedamp import (
 from fedfomo.algorithms.local import Local
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, numbers, point, points_problem, scalar_problem, start_of
 
@@ -64,17 +64,17 @@ def test_squared_gaps_leave_buffers_out() -> None:
 def test_clients_are_sent_their_mixture() -> None:
     # σ = 4/ln 3 makes the attraction of 0 and 2 (distance² 4) ln 3/12; α = 3/ln 3 makes it ξ = 1/4.
     algorithm = FedAmp(scale="absolute", alpha=3 / log(3), sigma=4 / log(3))
-    state = algorithm.collect(algorithm.start_server(start_of(3, 0.0)), {0: Upload(point(0)), 2: Upload(point(2))})
+    state = algorithm.aggregate(algorithm.start_server(start_of(3, 0.0)), {0: Upload(point(0)), 2: Upload(point(2))})
     assert state.weights.tolist() == [pytest.approx([0.75, 0.25]), pytest.approx([0.25, 0.75])]
-    assert algorithm.dispatch(state, 0, stream(0)).model.item() == pytest.approx(0.5)
-    assert algorithm.dispatch(state, 2, stream(0)).model.item() == pytest.approx(1.5)
-    assert algorithm.dispatch(state, 1, stream(0)).model.item() == 1.0  # never heard of: the plain mean
+    assert algorithm.configure_client(state, 0, stream(0)).model.item() == pytest.approx(0.5)
+    assert algorithm.configure_client(state, 2, stream(0)).model.item() == pytest.approx(1.5)
+    assert algorithm.configure_client(state, 1, stream(0)).model.item() == 1.0  # never heard of: the plain mean
 
 
 def test_training_is_pulled_back_to_the_mixture() -> None:
     # One step from u leaves no pull yet: u → halfway to the target. With two clients at 0 all is symmetric.
     problem = scalar_problem([(8.0, 8.0), (8.0, 8.0)])
-    result = simulate(problem, FedAmp(strength=1.0), Plan(rounds=2))
+    result = simulate(problem, FedAmp(strength=1.0), SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: 6.0, 1: 6.0}
 
 
@@ -83,44 +83,46 @@ def test_the_pull_slows_later_steps() -> None:
     problem = scalar_problem([(8.0, 8.0)])
     trainer = type(problem.trainer)(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=3)
     slowed = simulate(
-        type(problem)(problem.model, problem.initial, problem.clients, trainer, 0), FedAmp(strength=2.0), Plan(rounds=1)
+        type(problem)(problem.model, problem.initial, problem.clients, trainer, 0),
+        FedAmp(strength=2.0),
+        SimulationConfig(rounds=1),
     )
     assert slowed.models[0].item() == 4.0
 
 
 @pytest.mark.parametrize("algorithm", [FedAmp(alpha=0.0, strength=0.0), FedAmp("absolute", 0.0, 1.0, 0.0)])
 def test_without_messages_and_pull_it_is_local_training(algorithm: FedAmp) -> None:
-    problem, plan = points_problem(), Plan(rounds=3)
+    problem, plan = points_problem(), SimulationConfig(rounds=3)
     assert digest(simulate(problem, algorithm, plan).models) == digest(simulate(problem, Local(), plan).models)
 
 
 def test_equal_models_stay_equal() -> None:
     algorithm = FedAmp()
     state = algorithm.start_server(start_of(3, 0.0))
-    state = algorithm.collect(state, {n: Upload(point(5)) for n in range(3)})
+    state = algorithm.aggregate(state, {n: Upload(point(5)) for n in range(3)})
     assert bool(torch.isfinite(state.weights).all())
-    assert algorithm.dispatch(state, 1, stream(0)).model.item() == 5.0
+    assert algorithm.configure_client(state, 1, stream(0)).model.item() == 5.0
 
 
 def test_models_infinitely_far_apart_do_not_hear_of_each_other() -> None:
     # Attractions underflow to 0 for all: every client keeps to itself.
     algorithm = FedAmp(sigma=1e-6)
-    state = algorithm.collect(algorithm.start_server(start_of(2, 0.0)), {0: Upload(point(0)), 1: Upload(point(1))})
+    state = algorithm.aggregate(algorithm.start_server(start_of(2, 0.0)), {0: Upload(point(0)), 1: Upload(point(1))})
     assert state.weights.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 def test_before_any_upload_everybody_gets_the_initial_model() -> None:
     algorithm = FedAmp()
     state = algorithm.start_server(start_of(3, 7.0))
-    assert algorithm.collect(state, {}) is state
-    assert algorithm.dispatch(state, 1, stream(0)).model.item() == 7.0
+    assert algorithm.aggregate(state, {}) is state
+    assert algorithm.configure_client(state, 1, stream(0)).model.item() == 7.0
 
 
 def test_one_client_keeps_its_model() -> None:
     algorithm = FedAmp()
-    state = algorithm.collect(algorithm.start_server(start_of(1, 0.0)), {0: Upload(point(3))})
+    state = algorithm.aggregate(algorithm.start_server(start_of(1, 0.0)), {0: Upload(point(3))})
     assert isinstance(state, State)
-    assert algorithm.dispatch(state, 0, stream(0)).model.item() == 3.0
+    assert algorithm.configure_client(state, 0, stream(0)).model.item() == 3.0
 
 
 def test_impossible_options_are_refused() -> None:

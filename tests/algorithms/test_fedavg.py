@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, State, Upload, average_uploads, group_averages, weighted_average
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import point, scalar_problem
 
@@ -63,7 +63,7 @@ def test_uploads_are_summed_in_the_order_of_ids() -> None:
 
 def test_a_round_without_uploads_keeps_the_global_model() -> None:
     state = State(point(3))
-    assert FedAvg().collect(state, {}).model is state.model
+    assert FedAvg().aggregate(state, {}).model is state.model
 
 
 def test_uploads_without_examples_count_for_nothing() -> None:
@@ -74,7 +74,7 @@ def test_uploads_without_examples_count_for_nothing() -> None:
 
 def test_a_whole_run_of_two_clients() -> None:
     # Both start at x and go halfway to 8 and to −4: the average goes halfway to 2, so 0 → 1 → 1.5.
-    result = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), FedAvg(), Plan(rounds=2))
+    result = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), FedAvg(), SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: 1.5, 1: 1.5}
     assert result.after_update[0].loss == 1.5**2  # the test target is 0
     assert result.after_training[0].loss == 4.5**2  # (1 + 8)/2
@@ -83,7 +83,7 @@ def test_a_whole_run_of_two_clients() -> None:
 
 def test_traffic_counts_models_both_ways_and_the_last_download() -> None:
     # Two rounds of two clients, each one model down and one up, and one more down for each at the end.
-    traffic = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), FedAvg(), Plan(rounds=2)).traffic
+    traffic = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), FedAvg(), SimulationConfig(rounds=2)).traffic
     assert (traffic.models_down, traffic.models_up) == (6.0, 4.0)
     assert traffic.bytes_down == 6 * 4  # one float32
     assert traffic.bytes_up == 4 * (4 + 8)  # and the number of examples

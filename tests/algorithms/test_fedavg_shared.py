@@ -19,9 +19,9 @@ from fedfomo.algorithms.fedavg_shared import (
 )
 from fedfomo.core.data import Examples
 from fedfomo.core.rng import stream
-from fedfomo.core.round import PlayedRound, play_round
+from fedfomo.core.round import RoundResult, run_round
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import (
     InProcess,
@@ -73,13 +73,13 @@ def test_a_share_larger_than_asked_for_is_refused() -> None:
     state = FedAvgShared(fraction=0.5).start_server(start_of(2, 0.0))
     for size, fits in ((3, True), (4, False)):
         upload = Upload(point(0), 4, Share(torch.zeros(size, 1), torch.zeros(size)), 0)
-        fault = FedAvgShared(fraction=0.5).fault_of(state, upload)
+        fault = FedAvgShared(fraction=0.5).validate(state, upload)
         assert (fault is None) == fits
 
 
 def test_a_whole_run_of_two_clients() -> None:
     # First everybody is alone: halfway to 8 and to −4, average 1. Then both train on {8, −4}: halfway to 2.
-    result = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), EVERYTHING, Plan(rounds=2))
+    result = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), EVERYTHING, SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: 1.5, 1: 1.5}
     assert result.after_training[0].loss == result.after_training[1].loss == 1.5**2
 
@@ -93,12 +93,12 @@ def test_uploads_count_own_examples_and_the_pool() -> None:
     assert upload.model.item() == pytest.approx(1.75)
 
 
-def rounds_of(lost: dict[int, list[int]], num_rounds: int) -> list[tuple[PlayedRound[State], dict[int, Download]]]:
+def rounds_of(lost: dict[int, list[int]], num_rounds: int) -> list[tuple[RoundResult[State], dict[int, Download]]]:
     """Play a federation of three in which some uploads of some rounds are lost."""
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0), (2.0, 0.0)])
     exchange, federation = InProcess(problem, EVERYTHING), federation_of(problem, EVERYTHING)
     state = EVERYTHING.start_server(problem.start(num_rounds))
-    played: list[tuple[PlayedRound[State], dict[int, Download]]] = []
+    played: list[tuple[RoundResult[State], dict[int, Download]]] = []
     for t in range(num_rounds):
         sent: dict[int, Download] = {}
 
@@ -106,7 +106,7 @@ def rounds_of(lost: dict[int, list[int]], num_rounds: int) -> list[tuple[PlayedR
             sent.update(downloads)
             return [(n, upload) for n, upload in exchange(round, downloads) if n not in lost.get(round, [])]
 
-        outcome = play_round(federation, state, t, range(3), carry)
+        outcome = run_round(federation, state, t, range(3), carry)
         state = outcome.state
         played.append((outcome, sent))
     return played
@@ -139,19 +139,19 @@ def test_a_lost_share_is_asked_for_again_and_a_lost_answer_makes_the_server_send
 
 def test_without_a_share_it_is_fedavg() -> None:
     problem = points_problem()
-    plain = simulate(problem, FedAvg(), Plan(rounds=3)).models
-    assert digest(simulate(problem, FedAvgShared(fraction=0.0), Plan(rounds=3)).models) == digest(plain)
+    plain = simulate(problem, FedAvg(), SimulationConfig(rounds=3)).models
+    assert digest(simulate(problem, FedAvgShared(fraction=0.0), SimulationConfig(rounds=3)).models) == digest(plain)
 
 
 def test_a_round_without_uploads_keeps_model_and_pool() -> None:
     before = State(point(3), {1: share(5)}, ids(1), {1: 0})
-    after = EVERYTHING.collect(before, {})
+    after = EVERYTHING.aggregate(before, {})
     assert (after.model.item(), [*after.pool], after.arrivals.tolist(), after.received) == (3.0, [1], [1], {1: 0})
 
 
 def test_a_second_share_does_not_replace_the_first() -> None:
     before = State(point(3), {1: share(5)}, ids(1), {})
-    after = EVERYTHING.collect(before, {1: Upload(point(3), 1, share(7), 0)})
+    after = EVERYTHING.aggregate(before, {1: Upload(point(3), 1, share(7), 0)})
     assert after.pool[1].labels.tolist() == [5.0]
     assert after.arrivals.tolist() == [1]
 
@@ -159,9 +159,9 @@ def test_a_second_share_does_not_replace_the_first() -> None:
 def test_inputs_without_their_labels_are_refused() -> None:
     state = EVERYTHING.start_server(points_problem().start(1))
     fine = Upload(point(3), 1, share(5), 0)
-    assert EVERYTHING.fault_of(state, fine) is EVERYTHING.fault_of(state, replace(fine, share=None)) is None
+    assert EVERYTHING.validate(state, fine) is EVERYTHING.validate(state, replace(fine, share=None)) is None
     for inputs, labels in ((torch.zeros(2, 1), torch.zeros(3)), (torch.zeros(()), torch.zeros(()))):
-        fault = EVERYTHING.fault_of(state, replace(fine, share=Share(inputs, labels)))
+        fault = EVERYTHING.validate(state, replace(fine, share=Share(inputs, labels)))
         assert fault == "'share' does not have one label for each input"
 
 

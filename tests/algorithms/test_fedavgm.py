@@ -6,7 +6,7 @@ import torch
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.fedavgm import FedAvgM, State, moved, next_velocity
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, point, points_problem, scalar_problem, with_batch_norm
 
@@ -32,21 +32,21 @@ def test_a_whole_run_of_two_clients(nesterov: bool, expected: float) -> None:
     # Plain: average 1, v = Δ = −1, θ = 1; average 1.5, Δ = −0.5, v = −0.5 − 0.5, θ = 1 + 1.
     # Nesterov: v = Δ = −1, θ = 0.5 · 1 + 1; average 1.75, Δ = −0.25, v = −0.75, θ = 1.5 + 0.5 · 0.75 + 0.25.
     algorithm = FedAvgM(momentum=0.5, server_rate=1.0, nesterov=nesterov)
-    result = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), algorithm, Plan(rounds=2))
+    result = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), algorithm, SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: expected, 1: expected}
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_without_momentum_it_is_fedavg(nesterov: bool) -> None:
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
-        plain = simulate(problem, FedAvg(), Plan(rounds=3)).models
+        plain = simulate(problem, FedAvg(), SimulationConfig(rounds=3)).models
         algorithm = FedAvgM(momentum=0.0, server_rate=1.0, nesterov=nesterov)
-        assert digest(simulate(problem, algorithm, Plan(rounds=3)).models) == digest(plain)
+        assert digest(simulate(problem, algorithm, SimulationConfig(rounds=3)).models) == digest(plain)
 
 
 def test_buffers_are_averaged() -> None:
     # The first coordinate is trainable: Δ = 0 − 2, v = 0.5 · 4 − 2 = 0, so it stays; the second is a buffer.
-    state = FedAvgM(momentum=0.5, server_rate=1.0).collect(
+    state = FedAvgM(momentum=0.5, server_rate=1.0).aggregate(
         State(point(0, 1), point(4)), {0: Upload(point(2, 3), 1), 1: Upload(point(2, 7), 3)}
     )
     assert state.model.tolist() == [0.0, 6.0]
@@ -55,14 +55,14 @@ def test_buffers_are_averaged() -> None:
 
 def test_a_round_without_examples_changes_nothing() -> None:
     state = State(point(3), point(5))
-    assert FedAvgM().collect(state, {}) is state
-    assert FedAvgM().collect(state, {0: Upload(point(8), 0)}) is state
+    assert FedAvgM().aggregate(state, {}) is state
+    assert FedAvgM().aggregate(state, {0: Upload(point(8), 0)}) is state
 
 
 def test_one_client_accelerates_alone() -> None:
     # Halfway to 8 is 4: v = −4, θ = 4. Then 6: Δ = −2, v = −4, θ = 8.
     algorithm = FedAvgM(momentum=0.5, server_rate=1.0)
-    assert simulate(scalar_problem([(8.0, 0.0)]), algorithm, Plan(rounds=2)).models[0].item() == 8.0
+    assert simulate(scalar_problem([(8.0, 0.0)]), algorithm, SimulationConfig(rounds=2)).models[0].item() == 8.0
 
 
 @pytest.mark.parametrize(

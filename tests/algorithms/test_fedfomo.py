@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory
 from fedfomo.algorithms.fedfomo_equations import (
     TINY_DISTANCE,
     distances_from,
@@ -222,7 +222,7 @@ def test_buffers_are_mixed_but_not_measured_and_counters_are_kept() -> None:
 def test_a_client_judges_by_the_weight_and_mixes_the_buffer_too() -> None:
     client = scalar_client(target=4.0)
     object.__setattr__(client, "model", scalar_model(Normalised()))
-    memory = Memory(point(0, 0), point(2, 10), Findings.none())
+    memory = Memory(point(0, 0), point(2, 10), EvaluationWeights.none())
     download = Download(ids(1), (point(6, 30),), ())
     # Losses 16 at 0, 4 at 2, 4 at 6: weights 12/2 = 6 and 12/6 = 2, so shares 0.75 and 0.25.
     personal = FedFomo().personalise(client, download, memory)
@@ -231,7 +231,7 @@ def test_a_client_judges_by_the_weight_and_mixes_the_buffer_too() -> None:
 
 
 def test_who_overfits_stops_at_the_reference() -> None:
-    memory = Memory(point(1), point(9), Findings.none())
+    memory = Memory(point(1), point(9), EvaluationWeights.none())
     personal = FedFomo().personalise(scalar_client(target=0.0), NOTHING, memory)
     assert personal.model.tolist() == [1.0]
     assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0]
@@ -239,13 +239,13 @@ def test_who_overfits_stops_at_the_reference() -> None:
 
 
 def test_who_overfits_and_keeps_training_goes_on_from_there() -> None:
-    memory = Memory(point(1), point(9), Findings.none())
+    memory = Memory(point(1), point(9), EvaluationWeights.none())
     client, keeping = scalar_client(target=0.0), FedFomo(keep_training=True)
     personal = keeping.personalise(client, Download(ids(1), (point(7),), ()), memory)
     assert personal.model.tolist() == [9.0]
     assert personal.memory.findings.shares.tolist() == [1.0, 0.0]
     assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0, (1.0 - 49.0) / 6.0]  # as they are
-    fresh = keeping.personalise(client, NOTHING, Memory(point(1), point(1), Findings.none()))
+    fresh = keeping.personalise(client, NOTHING, Memory(point(1), point(1), EvaluationWeights.none()))
     assert fresh.memory.findings.shares.tolist() == [0.0]  # nothing has been trained yet
     # Whoever is helped by anybody moves there as ever.
     helped = Download(ids(1), (point(0.5),), ())
@@ -270,7 +270,7 @@ def test_the_norm_option_reaches_the_weights() -> None:
             return self.x[0].expand(len(inputs))
 
     object.__setattr__(client, "model", scalar_model(Two()))
-    memory = Memory(point(3, 0), point(0, 4), Findings.none())
+    memory = Memory(point(3, 0), point(0, 4), EvaluationWeights.none())
     # The loss falls from 9 to 0 over a way of (−3, 4).
     for norm, distance in (("l2", 5.0), ("l1", 7.0)):
         personal = FedFomo(norm=norm).personalise(client, NOTHING, memory)  # type: ignore[arg-type]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from fedfomo.algorithms.fedfomo import Findings, State, Upload
+from fedfomo.algorithms.fedfomo import EvaluationWeights, State, Upload
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
 from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import ids, numbers, point, scalar_client, scalar_problem, start_of
 
@@ -15,8 +15,8 @@ MEMBERS = (0.0, 3.0, 6.0)
 
 
 def after_one_round(values: tuple[float, ...] = MEMBERS) -> State:
-    uploads = {n: Upload(point(x), Findings.none()) for n, x in enumerate(values)}
-    return FedFomoAverages().collect(State.start(len(values)), uploads)
+    uploads = {n: Upload(point(x), EvaluationWeights.none()) for n, x in enumerate(values)}
+    return FedFomoAverages().aggregate(State.start(len(values)), uploads)
 
 
 def test_a_member_whose_absence_hurts_weighs_more_than_nothing() -> None:
@@ -34,7 +34,7 @@ def test_an_average_without_a_finite_loss_weighs_nothing(loss: float) -> None:
 
 
 def test_a_client_receives_the_average_and_each_average_without_one() -> None:
-    download = FedFomoAverages().dispatch(after_one_round(), 0, stream(0))
+    download = FedFomoAverages().configure_client(after_one_round(), 0, stream(0))
     assert download.ids[0].item() == 0  # its own upload is a member
     assert sorted(download.ids.tolist()) == [0, 1, 2]
     assert download.average is not None
@@ -46,8 +46,8 @@ def test_a_client_receives_the_average_and_each_average_without_one() -> None:
 def test_the_update_starts_from_the_average_and_moves_to_whom_it_misses() -> None:
     client = scalar_client(target=1.0)
     algorithm = FedFomoAverages()
-    download = algorithm.dispatch(after_one_round(), 0, stream(0))
-    personal = algorithm.personalise(client, download, Memory(point(50), Findings.none()))
+    download = algorithm.configure_client(after_one_round(), 0, stream(0))
+    personal = algorithm.personalise(client, download, Memory(point(50), EvaluationWeights.none()))
     assert personal.model.tolist() == [0.0]
     found = dict(zip(personal.memory.findings.ids.tolist(), personal.memory.findings.increments.tolist(), strict=True))
     assert found == {0: 8.25, 1: 0.0, 2: -3.75}
@@ -57,16 +57,16 @@ def test_without_a_positive_weight_the_model_is_the_average() -> None:
     # Of two equal members neither is missed.
     client = scalar_client(target=1.0)
     algorithm = FedFomoAverages()
-    download = algorithm.dispatch(after_one_round((3.0, 3.0)), 0, stream(0))
-    assert algorithm.personalise(client, download, Memory(point(50), Findings.none())).model.tolist() == [3.0]
+    download = algorithm.configure_client(after_one_round((3.0, 3.0)), 0, stream(0))
+    assert algorithm.personalise(client, download, Memory(point(50), EvaluationWeights.none())).model.tolist() == [3.0]
 
 
 def test_two_helpful_members_share_by_how_much_they_are_missed() -> None:
     # Members 0, 4, 8 and target 4: the average 4 has loss 0; without them 6 (4), 4 (0), 2 (4): shares ½, 0, ½.
     client = scalar_client(target=4.0)
     algorithm = FedFomoAverages()
-    download = algorithm.dispatch(after_one_round((0.0, 4.0, 8.0)), 0, stream(0))
-    personal = algorithm.personalise(client, download, Memory(point(50), Findings.none()))
+    download = algorithm.configure_client(after_one_round((0.0, 4.0, 8.0)), 0, stream(0))
+    personal = algorithm.personalise(client, download, Memory(point(50), EvaluationWeights.none()))
     assert sorted(personal.memory.findings.increments.tolist()) == [0.0, 4.0, 4.0]
     assert personal.model.tolist() == [0.5 * 0 + 0.5 * 8]
 
@@ -78,9 +78,9 @@ def test_the_member_left_out_is_what_the_averages_differ_by() -> None:
 
 def test_before_anybody_has_uploaded_a_client_keeps_its_model() -> None:
     algorithm = FedFomoAverages()
-    download = algorithm.dispatch(algorithm.start_server(start_of(3, 0)), 0, stream(0))
+    download = algorithm.configure_client(algorithm.start_server(start_of(3, 0)), 0, stream(0))
     assert download.average is None
-    memory = Memory(point(7), Findings(ids(1), numbers(2.0), numbers(1.0)))
+    memory = Memory(point(7), EvaluationWeights(ids(1), numbers(2.0), numbers(1.0)))
     personal = algorithm.personalise(scalar_client(target=1.0), download, memory)
     assert personal.model.tolist() == [7.0]
     assert personal.memory.findings.ids.tolist() == []  # an old finding is not reported twice
@@ -88,15 +88,15 @@ def test_before_anybody_has_uploaded_a_client_keeps_its_model() -> None:
 
 def test_who_has_nothing_to_judge_by_takes_the_average() -> None:
     algorithm = FedFomoAverages()
-    download = algorithm.dispatch(after_one_round(), 0, stream(0))
-    memory = Memory(point(50), Findings.none())
+    download = algorithm.configure_client(after_one_round(), 0, stream(0))
+    memory = Memory(point(50), EvaluationWeights.none())
     assert algorithm.personalise(scalar_client(target=None), download, memory).model.tolist() == [3.0]
 
 
 def test_a_newcomer_receives_averages_of_the_others_alone() -> None:
-    uploads = {n: Upload(point(x), Findings.none()) for n, x in ((1, 2.0), (2, 4.0))}
-    state = FedFomoAverages().collect(State.start(3), uploads)
-    download = FedFomoAverages().dispatch(state, 0, stream(0))
+    uploads = {n: Upload(point(x), EvaluationWeights.none()) for n, x in ((1, 2.0), (2, 4.0))}
+    state = FedFomoAverages().aggregate(State.start(3), uploads)
+    download = FedFomoAverages().configure_client(state, 0, stream(0))
     assert sorted(download.ids.tolist()) == [1, 2]
     assert download.average is not None
     assert download.average.item() == 3.0
@@ -105,7 +105,7 @@ def test_a_newcomer_receives_averages_of_the_others_alone() -> None:
 def test_a_whole_run_of_two_clients() -> None:
     # Both train from 0: to 4 and to −4. Average 0; without 0: −4; without 1: 4. Client 0 judges by 8:
     # losses 64 | 144, 16; weights 80, −48: it takes its own model.
-    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), FedFomoAverages(), Plan(rounds=1))
+    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), FedFomoAverages(), SimulationConfig(rounds=1))
     assert {n: model.item() for n, model in result.models.items()} == {0: 4.0, 1: -4.0}
 
 
@@ -120,5 +120,5 @@ def test_impossible_options_are_refused_in_words() -> None:
 
 def test_a_lone_uploader_goes_on_from_its_own_model() -> None:
     # Nobody can be left out of an average of one: 0 → 4 → 6 → 7, as if alone.
-    result = simulate(scalar_problem([(8.0, 8.0)]), FedFomoAverages(), Plan(rounds=3))
+    result = simulate(scalar_problem([(8.0, 8.0)]), FedFomoAverages(), SimulationConfig(rounds=3))
     assert result.models[0].item() == 7.0

@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload
 from fedfomo.algorithms.fedfomo_defences import (
     SKETCHED,
-    checked_mixing,
     clipped,
+    deduplicate,
+    find_free_riders,
     near_copies,
-    nothing_new,
-    one_of_each,
+    reject_worse_mixture,
     sketch,
 )
 from fedfomo.core.rng import stream
-from fedfomo.core.round import play_round
+from fedfomo.core.round import run_round
 from fedfomo.errors import InputError
-from fedfomo.simulation.simulate import Plan, simulate
+from fedfomo.simulation.simulate import SimulationConfig, simulate
 from toy_problems import (
     InProcess,
     client_of,
@@ -47,7 +47,7 @@ from toy_problems import (
 def test_a_mixture_is_kept_unless_it_is_worse_than_what_the_client_had(
     mixture: float, reference: float, own: float, kept: list[float]
 ) -> None:
-    assert checked_mixing(numbers(0.3, 0.7), mixture, reference, own).tolist() == kept
+    assert reject_worse_mixture(numbers(0.3, 0.7), mixture, reference, own).tolist() == kept
 
 
 def test_between_two_good_models_may_lie_a_bad_one_and_it_is_not_taken() -> None:
@@ -57,7 +57,7 @@ def test_between_two_good_models_may_lie_a_bad_one_and_it_is_not_taken() -> None
             return torch.tensor([abs(theta.item() ** 2 - 4) for theta in thetas], dtype=torch.float64)
 
     client = replace(scalar_client(target=0.0, id=1), judge=Valleys())
-    memory = Memory(point(0), point(2), Findings.none())
+    memory = Memory(point(0), point(2), EvaluationWeights.none())
     download = Download(ids(2), (point(-2),), ())
     plain = FedFomo().personalise(client, download, memory)
     assert plain.model.item() == 0.0  # weights (4 − 0)/2 each
@@ -68,7 +68,7 @@ def test_between_two_good_models_may_lie_a_bad_one_and_it_is_not_taken() -> None
 
 
 def test_a_mixture_that_helps_is_the_same_checked_or_not() -> None:
-    memory = Memory(point(0), point(2), Findings.none())
+    memory = Memory(point(0), point(2), EvaluationWeights.none())
     download = Download(ids(1), (point(6),), ())
     client = scalar_client(target=4.0)  # losses 16 | 4, 4: weights 6 and 2, mixture 3
     for algorithm in (FedFomo(), FedFomo(check_mixture=True)):
@@ -80,7 +80,7 @@ def test_after_the_last_round_the_head_is_trained_anew_and_nothing_else_changes(
     layout = problem.model.layout
     is_head = layout.mask(layout.layers()[-1:])
     algorithm = FedFomo(new_head_epochs=3)
-    plain, renewed = (simulate(problem, a, Plan(rounds=2)) for a in (FedFomo(), algorithm))
+    plain, renewed = (simulate(problem, a, SimulationConfig(rounds=2)) for a in (FedFomo(), algorithm))
     for n, model in plain.models.items():
         assert torch.equal(renewed.models[n][~is_head], model[~is_head])
         assert torch.equal(renewed.models[n][is_head], model[is_head]) == (n == 0)  # who cannot train keeps it
@@ -107,7 +107,7 @@ def test_where_most_have_nothing_to_report_nobody_has() -> None:
 
 
 def test_a_report_reaches_the_row_of_its_sender_alone() -> None:
-    liar = Upload(point(0), Findings(ids(1, 2), numbers(1e9, -1e9), numbers(0, 0)))
+    liar = Upload(point(0), EvaluationWeights(ids(1, 2), numbers(1e9, -1e9), numbers(0, 0)))
     affinity = State.start(3).after({0: liar}).affinity.dense()
     assert affinity[0].tolist() == [1.0, 1e9, -1e9]
     assert torch.equal(affinity[1:], torch.eye(3, dtype=torch.float64)[1:])
@@ -115,11 +115,12 @@ def test_a_report_reaches_the_row_of_its_sender_alone() -> None:
 
 def test_the_server_clips_if_it_is_told_to() -> None:
     uploads = {
-        n: Upload(point(n), Findings(ids(2), numbers(w), numbers(0))) for n, w in ((0, 0.5), (1, -0.5), (3, 1e9))
+        n: Upload(point(n), EvaluationWeights(ids(2), numbers(w), numbers(0)))
+        for n, w in ((0, 0.5), (1, -0.5), (3, 1e9))
     }
-    rows = FedFomo(weight_limit=4.0).collect(State.start(4), uploads).affinity.dense()
+    rows = FedFomo(weight_limit=4.0).aggregate(State.start(4), uploads).affinity.dense()
     assert rows[:, 2].tolist() == [0.5, -0.5, 1.0, 2.0]
-    assert FedFomo().collect(State.start(4), uploads).affinity.dense()[3, 2] == 1e9
+    assert FedFomo().aggregate(State.start(4), uploads).affinity.dense()[3, 2] == 1e9
     with pytest.raises(InputError, match="weight_limit must be at least 0"):
         FedFomo(weight_limit=-1.0)
 
@@ -164,25 +165,25 @@ def test_of_two_models_nothing_is_usual_and_only_the_very_same_are_copies() -> N
 def test_of_copies_the_one_that_is_valued_most_is_left() -> None:
     copies = torch.tensor([0, 1, 1, 3, 1, 5])
     affinity = ids(2, 3, 4), numbers(0.5, 9.0, -0.5)
-    assert one_of_each(copies, affinity, ids(0, 1, 2, 3, 4, 5), stream(0)).tolist() == [0, 2, 3, 5]
-    assert one_of_each(copies, affinity, ids(0, 1, 3, 4), stream(0)).tolist() == [0, 1, 3]
-    assert one_of_each(copies, affinity, ids(0, 4, 5), stream(0)).tolist() == [0, 4, 5]
+    assert deduplicate(copies, affinity, ids(0, 1, 2, 3, 4, 5), stream(0)).tolist() == [0, 2, 3, 5]
+    assert deduplicate(copies, affinity, ids(0, 1, 3, 4), stream(0)).tolist() == [0, 1, 3]
+    assert deduplicate(copies, affinity, ids(0, 4, 5), stream(0)).tolist() == [0, 4, 5]
 
 
 def test_of_copies_that_are_valued_alike_any_may_be_left() -> None:
     nothing = ids(), numbers()
     left = {
-        tuple(one_of_each(torch.tensor([0, 0, 0, 3]), nothing, ids(0, 1, 2, 3), stream(s)).tolist()) for s in range(30)
+        tuple(deduplicate(torch.tensor([0, 0, 0, 3]), nothing, ids(0, 1, 2, 3), stream(s)).tolist()) for s in range(30)
     }
     assert left == {(0, 3), (1, 3), (2, 3)}
 
 
 def test_copies_take_one_slot_of_a_download() -> None:
     models = {0: 0.0, 1: 3.0, 2: 5.0, 3: 9.0, 4: 9.001, 5: 9.002, 6: 14.0}
-    uploads = {n: Upload(point(x), Findings.none()) for n, x in models.items()}
+    uploads = {n: Upload(point(x), EvaluationWeights.none()) for n, x in models.items()}
     for algorithm, most in ((FedFomo(num_downloads=6), 3), (FedFomo(num_downloads=6, one_slot_for_copies=True), 1)):
-        state = algorithm.collect(State.start(7), uploads)
-        sent = algorithm.dispatch(state, 0, stream(0)).ids.tolist()
+        state = algorithm.aggregate(State.start(7), uploads)
+        sent = algorithm.configure_client(state, 0, stream(0)).ids.tolist()
         assert len({3, 4, 5} & set(sent)) == most
         assert {1, 2, 6} <= set(sent)
 
@@ -192,11 +193,11 @@ def test_an_upload_that_came_nearly_all_the_way_to_what_was_sent_is_named() -> N
     sent = {0: [1, 2], 1: [0, 2], 2: [3, 0], 3: [1], 4: [0]}
     # From 0 to 10: nine tenths of the way or more are too much, and so are as many of those from 20 to 0.
     for x, named in ((5.0, {}), (8.9, {}), (9.1, {0: 1}), (10.5, {0: 1}), (19.0, {0: 2})):
-        assert nothing_new({0: point(x)}, known, sent) == named
+        assert find_free_riders({0: point(x)}, known, sent) == named
     everybody = {0: point(1), 1: point(12), 2: point(1.5), 3: point(30), 4: point(0)}
     # Client 3 has not moved at all; client 4 has uploaded nothing before.
-    assert nothing_new(everybody, known, sent) == {2: 0, 3: 3}
-    assert nothing_new(everybody, {}, sent) == {}
+    assert find_free_riders(everybody, known, sent) == {2: 0, 3: 3}
+    assert find_free_riders(everybody, {}, sent) == {}
 
 
 def test_who_sends_on_what_it_was_sent_is_named_in_the_round() -> None:
@@ -205,12 +206,12 @@ def test_who_sends_on_what_it_was_sent_is_named_in_the_round() -> None:
     for flag, named in ((True, {3: "nearly the model of client 1"}), (False, {})):
         algorithm = FedFomo(flag_free_riders=flag)
         federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
-        state = play_round(federation, algorithm.start_server(problem.start(4)), 0, range(4), exchange).state
+        state = run_round(federation, algorithm.start_server(problem.start(4)), 0, range(4), exchange).state
 
         def lazy(round: int, downloads: object, exchange: InProcess = exchange, state: State = state) -> object:
             uploads = dict(exchange(round, downloads))
             return {**uploads, 3: replace(uploads[3], model=state.models[1])}.items()
 
-        played = play_round(federation, state, 1, range(4), lazy)
+        played = run_round(federation, state, 1, range(4), lazy)
         assert played.suspected == named
         assert sorted(played.uploads) == [0, 1, 2, 3]  # it is named, no more

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload
 from fedfomo.algorithms.fedfomo_equations import (
     affinity_increments,
     distances_from,
@@ -19,7 +19,7 @@ from fedfomo.algorithms.fedfomo_equations import (
 )
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, rank
 from fedfomo.core.rng import stream
-from fedfomo.core.sparse import SparseTable
+from fedfomo.core.sparse import SparseMatrix
 from toy_problems import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
 
 losses = st.floats(0, 100)
@@ -107,7 +107,7 @@ def test_affinity_changes_for_the_evaluated_only(num_clients: int, data: st.Data
     for client in data.draw(st.sets(everybody)):
         evaluated = sorted(data.draw(st.sets(everybody)))
         uploads[client] = Upload(
-            point(0), Findings(ids(*evaluated), *2 * [torch.ones(len(evaluated), dtype=torch.float64)])
+            point(0), EvaluationWeights(ids(*evaluated), *2 * [torch.ones(len(evaluated), dtype=torch.float64)])
         )
     before = State.start(num_clients)
     after = before.after(uploads)
@@ -122,11 +122,11 @@ def test_downloads_are_available_others_without_duplicates(
     uploaders = data.draw(st.sets(st.integers(0, num_clients - 1)))
     row = data.draw(st.lists(st.floats(-5, 5), min_size=num_clients, max_size=num_clients))
     algorithm = FedFomo(num_downloads=num, epsilon=epsilon, epsilon_decay=0.0)
-    state = State.start(num_clients).after({n: Upload(point(n), Findings.none()) for n in uploaders})
+    state = State.start(num_clients).after({n: Upload(point(n), EvaluationWeights.none()) for n in uploaders})
     to = data.draw(st.integers(0, num_clients - 1))
-    table = SparseTable.zeros(num_clients).plus({to: (torch.arange(num_clients), numbers(*row))})
+    table = SparseMatrix.zeros(num_clients).add_rows({to: (torch.arange(num_clients), numbers(*row))})
     state = replace(state, affinity=table)
-    chosen = algorithm.dispatch(state, to, stream(seed)).ids.tolist()
+    chosen = algorithm.configure_client(state, to, stream(seed)).ids.tolist()
     assert to not in chosen
     assert len(set(chosen)) == len(chosen) == min(num, len(uploaders - {to}))
     assert set(chosen) <= uploaders
@@ -201,7 +201,7 @@ def test_a_broken_candidate_changes_nothing_for_the_others(value: float, place: 
     broken[place] = value
     own = broken if is_own else point(2, 0, 0)
     download = Download(ids(1, 2), (broken, point(4, 0, 0)), ())
-    personal = FedFomo().personalise(client, download, Memory(point(0, 0, 0), own, Findings.none()))
+    personal = FedFomo().personalise(client, download, Memory(point(0, 0, 0), own, EvaluationWeights.none()))
     # Losses 16 at 0, 4 at 2, 0 at 4: weights 12/2 = 6 and 16/4 = 4.
     assert personal.memory.findings.increments.tolist() == [0.0 if is_own else 6.0, 0.0, 4.0]
     assert personal.model.tolist() == pytest.approx([4.0 if is_own else 0.6 * 2 + 0.4 * 4, 0.0, 0.0])

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload, fault_of_findings
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload, validate_weights
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
-from fedfomo.core.round import draw_cohort, play_round
-from fedfomo.simulation.config import Plan
+from fedfomo.core.round import run_round, sample_clients
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import (
     ROUNDS,
@@ -31,7 +31,7 @@ def test_a_round_without_uploads_leaves_the_models_of_the_last_for_everybody() -
     state = replace(
         State.start(3), round=4, models={0: point(1), 2: point(3)}, last_uploaders=ids(0, 2), averages=(point(2),)
     )
-    after = FedFomo(num_averages=1).collect(state, {})
+    after = FedFomo(num_averages=1).aggregate(state, {})
     assert after.round == 5
     assert after.available_to(1, "last_round").tolist() == [0, 2]
     assert after.averages == state.averages
@@ -43,8 +43,8 @@ def test_everybody_mixes_the_uploads_from_before_the_round() -> None:
     exchange = InProcess(problem, ALL_OF_THEM)
     before, now = [point(0), point(8), point(20)], [point(2), point(6), point(16)]
     state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
-    exchange.memories = {n: Memory(before[n], now[n], Findings.none()) for n in range(3)}
-    play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange)
+    exchange.memories = {n: Memory(before[n], now[n], EvaluationWeights.none()) for n in range(3)}
+    run_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange)
     # Client 0: losses 16 | 4, 4, 144; distances 2, 6, 16; weights 12/2, 12/6, −128/16.
     # Client 1: losses 25 | 1, 9, 169; distances 6, 2, 8; weights 24/6, 16/2, −144/8.
     # Client 2: losses 100 | 64, 16, 36; distances 18, 14, 4; weights 36/18, 84/14, 64/4.
@@ -64,8 +64,8 @@ def test_a_round_adds_the_weights_to_the_affinity_and_stores_the_trained_models(
     exchange = InProcess(problem, ALL_OF_THEM)
     before, now = [point(0), point(8), point(20)], [point(2), point(6), point(16)]
     state = replace(State.start(3), round=1, models=dict(enumerate(now)), last_uploaders=ids(0, 1, 2))
-    exchange.memories = {n: Memory(before[n], now[n], Findings.none()) for n in range(3)}
-    after = play_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange).state
+    exchange.memories = {n: Memory(before[n], now[n], EvaluationWeights.none()) for n in range(3)}
+    after = run_round(federation_of(problem, ALL_OF_THEM), state, 1, [0, 1, 2], exchange).state
     assert after.affinity.dense().tolist() == [[7.0, 2.0, -8.0], [4.0, 9.0, -18.0], [2.0, 6.0, 17.0]]
     assert after.taken.dense()[0].tolist() == [0.75, 0.25, 0.0]
     mixtures = [3.0, 14 / 3, 37 / 3]
@@ -83,7 +83,7 @@ def test_the_reference_is_the_model_after_the_last_federated_update_even_after_a
     exchange = InProcess(problem, algorithm)
 
     def play_one(state: State, round: int, cohort: list[int]) -> State:
-        return play_round(federation, state, round, cohort, exchange).state
+        return run_round(federation, state, round, cohort, exchange).state
 
     # Round 0: nobody has uploaded, so a0 = 0; training gives b0 = 4.
     state = play_one(algorithm.start_server(problem.start(ROUNDS)), 0, [0, 1])
@@ -120,8 +120,8 @@ def test_a_client_that_took_part_for_the_first_time_late_starts_from_the_initial
     algorithm = FedFomo()
     exchange = InProcess(problem, algorithm)
     federation = federation_of(problem, algorithm)
-    state = play_round(federation, algorithm.start_server(start_of(2, 0)), 0, [1], exchange).state
-    play_round(federation, state, 1, [0], exchange)
+    state = run_round(federation, algorithm.start_server(start_of(2, 0)), 0, [1], exchange).state
+    run_round(federation, state, 1, [0], exchange)
     # Reference and own model are both 0 (loss 36): own weighs 0; the other, 4 (loss 4), weighs 32/4 and is taken.
     assert exchange.memories[0].findings.increments.tolist() == [0.0, 8.0]
     assert exchange.personalised[0].item() == 4.0
@@ -129,7 +129,7 @@ def test_a_client_that_took_part_for_the_first_time_late_starts_from_the_initial
 
 def test_one_more_federated_update_follows_the_last_round() -> None:
     # One round: both train from 0, to 4 and to −4. The last update judges these by targets 8 and −8.
-    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), FedFomo(), Plan(rounds=1))
+    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), FedFomo(), SimulationConfig(rounds=1))
     # Client 0: reference 0 (64); own 4 (16), weight 48/4; other −4 (144), weight −80/4.
     assert {n: model.item() for n, model in result.models.items()} == {0: 4.0, 1: -4.0}
     assert result.after_update[0].loss == 16.0  # the test target is 0
@@ -142,23 +142,23 @@ def test_a_client_alone_keeps_its_training_only_as_long_as_it_helps() -> None:
     # Training goes 0 → 4 → 6 → 7 → …, validation wants 5: 4 helps (25 → 1), 6 does not (1 → 1), so it stops at 4.
     problem = scalar_problem([(8.0, 5.0)])
     for rounds in (1, 2, 3, 4):
-        assert simulate(problem, FedFomo(), Plan(rounds=rounds)).models[0].item() == 4.0
+        assert simulate(problem, FedFomo(), SimulationConfig(rounds=rounds)).models[0].item() == 4.0
 
 
 def test_a_client_alone_that_keeps_its_training_is_local_training() -> None:
     problem = scalar_problem([(8.0, 5.0)])
     for rounds, model in ((1, 4.0), (2, 6.0), (3, 7.0)):
-        assert simulate(problem, FedFomo(keep_training=True), Plan(rounds=rounds)).models[0].item() == model
+        assert simulate(problem, FedFomo(keep_training=True), SimulationConfig(rounds=rounds)).models[0].item() == model
 
 
 def test_a_client_alone_that_never_overfits_is_local_training() -> None:
     problem = scalar_problem([(8.0, 8.0)])
     for rounds, model in ((1, 4.0), (2, 6.0), (3, 7.0)):
-        assert simulate(problem, FedFomo(), Plan(rounds=rounds)).models[0].item() == model
+        assert simulate(problem, FedFomo(), SimulationConfig(rounds=rounds)).models[0].item() == model
 
 
 def test_identical_candidates_keep_the_reference() -> None:
-    memory = Memory(point(3), point(3), Findings.none())
+    memory = Memory(point(3), point(3), EvaluationWeights.none())
     personal = FedFomo().personalise(
         scalar_client(target=0.0), Download(ids(1, 2), (point(3), point(3)), (point(3),)), memory
     )
@@ -168,7 +168,7 @@ def test_identical_candidates_keep_the_reference() -> None:
 
 def test_training_starts_from_the_mixture_and_leaves_it_as_the_reference() -> None:
     client = scalar_client(target=0.0, train_target=8.0)
-    memory = Memory(point(2), point(6), Findings(ids(0, 1), numbers(0.5, -1.0), numbers(1, 0)))
+    memory = Memory(point(2), point(6), EvaluationWeights(ids(0, 1), numbers(0.5, -1.0), numbers(1, 0)))
     trained = FedFomo().train(client, Download(ids(), (), ()), memory)
     assert trained.model.item() == trained.upload.model.item() == trained.memory.own.item() == (2 + 8) / 2
     assert trained.memory.reference.item() == 2.0
@@ -177,7 +177,7 @@ def test_training_starts_from_the_mixture_and_leaves_it_as_the_reference() -> No
 
 
 def test_who_has_nothing_to_judge_by_takes_all_downloads_alike() -> None:
-    memory = Memory(point(1), point(1), Findings.none())
+    memory = Memory(point(1), point(1), EvaluationWeights.none())
     download = Download(ids(1, 2), (point(2), point(6)), ())
     personal = FedFomo().personalise(scalar_client(target=None), download, memory)
     assert personal.model.tolist() == [4.0]
@@ -194,8 +194,8 @@ def test_a_client_whose_training_diverges_harms_nobody_and_goes_on_receiving() -
     algorithm = FedFomo()
     exchange = InProcess(problem, algorithm)
     federation = federation_of(problem, algorithm)
-    first = play_round(federation, algorithm.start_server(start_of(2, 0)), 0, [0, 1], exchange)
-    second = play_round(federation, first.state, 1, [0, 1], exchange)
+    first = run_round(federation, algorithm.start_server(start_of(2, 0)), 0, [0, 1], exchange)
+    second = run_round(federation, first.state, 1, [0, 1], exchange)
     assert first.refused == second.refused == {0: "'model' is not finite"}
     assert sorted(second.state.models) == [1]
     assert second.state.models[1].item() == 6.0
@@ -213,13 +213,13 @@ def test_very_small_federations_run(num_clients: int, averages: int) -> None:
 
 
 def test_cohorts_differ_between_rounds_and_never_repeat_a_client() -> None:
-    cohorts = [draw_cohort(100, 0.1, seed=0, round=t) for t in range(10)]
+    cohorts = [sample_clients(100, 0.1, seed=0, round=t) for t in range(10)]
     assert len({tuple(cohort) for cohort in cohorts}) == 10
     for cohort in cohorts:
         assert len(set(cohort)) == len(cohort) == 10
         assert cohort == sorted(cohort)
-    assert cohorts[0] == draw_cohort(100, 0.1, seed=0, round=0)
-    assert cohorts[0] != draw_cohort(100, 0.1, seed=1, round=0)
+    assert cohorts[0] == sample_clients(100, 0.1, seed=0, round=0)
+    assert cohorts[0] != sample_clients(100, 0.1, seed=1, round=0)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,11 @@ def test_cohorts_differ_between_rounds_and_never_repeat_a_client() -> None:
     [(100, 0.1, 10), (15, 0.1, 1), (3, 0.1, 1), (10, 0.3, 3), (7, 1.0, 7), (10, 0.29, 2), (1, 1.0, 1)],
 )
 def test_a_cohort_is_the_share_rounded_down_and_never_empty(num_clients: int, participation: float, size: int) -> None:
-    assert len(draw_cohort(num_clients, participation, 0, 0)) == size
+    assert len(sample_clients(num_clients, participation, 0, 0)) == size
 
 
 def test_a_cohort_that_has_to_be_larger_keeps_whoever_was_drawn() -> None:
-    cohorts = [draw_cohort(10, 0.2, seed=0, round=0, least=least) for least in range(1, 13)]
+    cohorts = [sample_clients(10, 0.2, seed=0, round=0, least=least) for least in range(1, 13)]
     assert [len(cohort) for cohort in cohorts] == [2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
     assert all(set(smaller) <= set(larger) for smaller, larger in pairwise(cohorts))
 
@@ -239,26 +239,44 @@ def test_a_cohort_that_has_to_be_larger_keeps_whoever_was_drawn() -> None:
 @pytest.mark.parametrize(
     ("findings", "fault"),
     [
-        (Findings(ids(0, 2), numbers(3e50, -3e50), numbers(0, 1)), None),
-        (Findings(ids(2, 2), numbers(1, 1), numbers(0, 1)), "'findings.ids' names a client twice"),
-        (Findings(ids(0, 2), numbers(1, 1e308), numbers(0, 1)), "'findings.increments' has a weight beyond 1e+100"),
-        (Findings(ids(0, 2), numbers(1, -1e308), numbers(0, 1)), "'findings.increments' has a weight beyond 1e+100"),
-        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 1.5)), "'findings.shares' has a share that is not from 0 to 1"),
-        (Findings(ids(0, 2), numbers(1, 1), numbers(-0.5, 1)), "'findings.shares' has a share that is not from 0 to 1"),
-        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.0), None),
-        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.5), "'findings.share_of_averages' is not from 0 to 1"),
-        (Findings(ids(0, 2), numbers(1, 1), numbers(0, 0), -0.5), "'findings.share_of_averages' is not from 0 to 1"),
+        (EvaluationWeights(ids(0, 2), numbers(3e50, -3e50), numbers(0, 1)), None),
+        (EvaluationWeights(ids(2, 2), numbers(1, 1), numbers(0, 1)), "'findings.ids' names a client twice"),
+        (
+            EvaluationWeights(ids(0, 2), numbers(1, 1e308), numbers(0, 1)),
+            "'findings.increments' has a weight beyond 1e+100",
+        ),
+        (
+            EvaluationWeights(ids(0, 2), numbers(1, -1e308), numbers(0, 1)),
+            "'findings.increments' has a weight beyond 1e+100",
+        ),
+        (
+            EvaluationWeights(ids(0, 2), numbers(1, 1), numbers(0, 1.5)),
+            "'findings.shares' has a share that is not from 0 to 1",
+        ),
+        (
+            EvaluationWeights(ids(0, 2), numbers(1, 1), numbers(-0.5, 1)),
+            "'findings.shares' has a share that is not from 0 to 1",
+        ),
+        (EvaluationWeights(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.0), None),
+        (
+            EvaluationWeights(ids(0, 2), numbers(1, 1), numbers(0, 0), 1.5),
+            "'findings.share_of_averages' is not from 0 to 1",
+        ),
+        (
+            EvaluationWeights(ids(0, 2), numbers(1, 1), numbers(0, 0), -0.5),
+            "'findings.share_of_averages' is not from 0 to 1",
+        ),
     ],
 )
-def test_findings_that_nobody_can_have_are_refused(findings: Findings, fault: str | None) -> None:
-    assert fault_of_findings(findings) == fault
+def test_findings_that_nobody_can_have_are_refused(findings: EvaluationWeights, fault: str | None) -> None:
+    assert validate_weights(findings) == fault
     problem = scalar_problem([(1.0, 1.0)] * 3)
     for algorithm in (FedFomo(), FedFomoAverages()):
         upload = Upload(point(1), findings)
         state = State.start(3)
         for t in range(3):
             federation = federation_of(problem, algorithm)
-            played = play_round(federation, state, t, [0, 1, 2], lambda _, downloads, sent=upload: [(1, sent)])
+            played = run_round(federation, state, t, [0, 1, 2], lambda _, downloads, sent=upload: [(1, sent)])
             state = played.state
             assert played.refused == ({} if fault is None else {1: fault})
             assert bool(torch.isfinite(state.affinity.values).all())

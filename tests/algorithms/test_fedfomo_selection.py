@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedfomo import Download, FedFomo, Findings, Memory, State, Upload
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload
 from fedfomo.algorithms.fedfomo_equations import affinity_increments
-from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in, fill_slots
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, exploration_rate, fill_slots
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from toy_problems import ids, numbers, point, scalar_client, start_of
@@ -22,11 +22,11 @@ def choose(affinity: Tensor, available: Sequence[int], num: int, epsilon: float,
 
 def uploads_of(*clients: int) -> dict[int, Upload]:
     """Let clients upload the model x = id and add nothing to P."""
-    return {n: Upload(point(n), Findings.none()) for n in clients}
+    return {n: Upload(point(n), EvaluationWeights.none()) for n in clients}
 
 
 def sent_to(algorithm: FedFomo, state: State, client: int, seed: int = 0) -> list[int]:
-    return algorithm.dispatch(state, client, stream(seed, "test")).ids.tolist()
+    return algorithm.configure_client(state, client, stream(seed, "test")).ids.tolist()
 
 
 def test_affinity_adds_signed_weights_for_whom_was_evaluated_only() -> None:
@@ -37,7 +37,7 @@ def test_affinity_adds_signed_weights_for_whom_was_evaluated_only() -> None:
         (ids(1), numbers(0.02), [1, 0.1 + 0.02, -0.1, -0.15]),
     ]
     for clients, increments, row in rounds:
-        state = state.after({0: Upload(point(0), Findings(clients, increments, torch.zeros_like(increments)))})
+        state = state.after({0: Upload(point(0), EvaluationWeights(clients, increments, torch.zeros_like(increments)))})
         assert state.affinity.dense()[0].tolist() == pytest.approx(row)
         assert torch.equal(state.affinity.dense()[1:], torch.eye(4, dtype=torch.float64)[1:])
 
@@ -78,17 +78,17 @@ def test_without_exploration_the_best_are_sent_in_order(available: list[int], nu
     ("t", "epsilon"), [(1, 0.25), (2, 0.2), (3, 0.15), (4, 0.1), (5, 0.05), (6, 0.0), (7, 0.0), (8, 0.0)]
 )
 def test_epsilon_falls_by_steps_to_exactly_zero(t: int, epsilon: float) -> None:
-    assert epsilon_in(t, 0.3, 0.05) == pytest.approx(epsilon, abs=1e-12)
-    assert t < 6 or epsilon_in(t, 0.3, 0.05) == 0.0
+    assert exploration_rate(t, 0.3, 0.05) == pytest.approx(epsilon, abs=1e-12)
+    assert t < 6 or exploration_rate(t, 0.3, 0.05) == 0.0
 
 
 def test_the_first_federated_update_is_round_one_of_the_schedule() -> None:
     # ε = 1 − 1·t is 1 before the first upload and 0 from the first federated update on.
     algorithm = FedFomo(num_downloads=1, epsilon=1.0, epsilon_decay=1.0)
-    state = algorithm.collect(State.start(4), uploads_of(0, 1, 2, 3))
+    state = algorithm.aggregate(State.start(4), uploads_of(0, 1, 2, 3))
     assert state.round == 1
-    state = algorithm.collect(
-        state, {0: Upload(point(0), Findings(ids(3), numbers(0.5), numbers(1.0)))} | uploads_of(1, 2, 3)
+    state = algorithm.aggregate(
+        state, {0: Upload(point(0), EvaluationWeights(ids(3), numbers(0.5), numbers(1.0)))} | uploads_of(1, 2, 3)
     )
     assert {tuple(sent_to(algorithm, state, 0, seed)) for seed in range(20)} == {(3,)}
 
@@ -132,15 +132,15 @@ def test_affinity_starts_as_identity_without_models() -> None:
 
 
 def test_models_travel_with_their_ids() -> None:
-    state = FedFomo().collect(State.start(3), uploads_of(0, 1, 2))
-    download = FedFomo().dispatch(state, 1, stream(0))
+    state = FedFomo().aggregate(State.start(3), uploads_of(0, 1, 2))
+    download = FedFomo().configure_client(state, 1, stream(0))
     assert sorted(download.ids.tolist()) == [0, 2]
     assert [model.item() for model in download.models] == download.ids.tolist()
 
 
 def test_only_the_last_rounds_uploads_are_sent_or_the_latest_of_everybody() -> None:
     algorithm = FedFomo()
-    state = algorithm.collect(algorithm.collect(State.start(5), uploads_of(1, 2)), uploads_of(3))
+    state = algorithm.aggregate(algorithm.aggregate(State.start(5), uploads_of(1, 2)), uploads_of(3))
     assert sent_to(algorithm, state, 0) == [3]
     assert sorted(sent_to(FedFomo(availability="latest"), state, 0)) == [1, 2, 3]  # and never 4, who never uploaded
     assert sent_to(algorithm, state, 3) == []
@@ -148,27 +148,27 @@ def test_only_the_last_rounds_uploads_are_sent_or_the_latest_of_everybody() -> N
 
 def test_a_new_upload_replaces_the_old_one() -> None:
     algorithm = FedFomo(availability="latest")
-    state = algorithm.collect(State.start(2), uploads_of(0, 1))
-    state = algorithm.collect(state, {1: Upload(point(8), Findings.none())})
-    assert [model.item() for model in algorithm.dispatch(state, 0, stream(0)).models] == [8.0]
+    state = algorithm.aggregate(State.start(2), uploads_of(0, 1))
+    state = algorithm.aggregate(state, {1: Upload(point(8), EvaluationWeights.none())})
+    assert [model.item() for model in algorithm.configure_client(state, 0, stream(0)).models] == [8.0]
 
 
 def test_a_round_without_uploads_counts_and_leaves_what_there_was_to_send() -> None:
-    state = FedFomo().collect(FedFomo().collect(State.start(2), uploads_of(0, 1)), {})
+    state = FedFomo().aggregate(FedFomo().aggregate(State.start(2), uploads_of(0, 1)), {})
     assert state.round == 2
     assert sent_to(FedFomo(), state, 0) == sent_to(FedFomo(availability="latest"), state, 0) == [1]
 
 
 def test_wanted_averages_come_with_the_models_and_are_no_part_of_the_count() -> None:
     algorithm = FedFomo(num_downloads=1, num_averages=1)
-    state = algorithm.collect(State.start(3), uploads_of(0, 1, 2))
-    download = algorithm.dispatch(state, 0, stream(0))
+    state = algorithm.aggregate(State.start(3), uploads_of(0, 1, 2))
+    download = algorithm.configure_client(state, 0, stream(0))
     assert len(download.models) == 1
     assert [average.item() for average in download.averages] == [1.0, 1.0]  # of 0, 1, 2; and the mean of averages
 
 
 def test_averages_are_candidates_without_a_place_in_the_affinity() -> None:
-    memory = Memory(point(0), point(0), Findings.none())
+    memory = Memory(point(0), point(0), EvaluationWeights.none())
     download = Download(ids(1), (point(2),), (point(4),))
     # Target 4: losses 16, then 4 at 2 and 0 at 4: weights 12/2 = 6 and 16/4 = 4.
     raw = FedFomo().personalise(scalar_client(target=4.0), download, memory)
@@ -182,7 +182,7 @@ def test_averages_are_candidates_without_a_place_in_the_affinity() -> None:
 
 
 def test_whoever_moves_to_an_average_alone_says_so() -> None:
-    client, memory = scalar_client(target=4.0), Memory(point(0), point(0), Findings.none())
+    client, memory = scalar_client(target=4.0), Memory(point(0), point(0), EvaluationWeights.none())
     # Losses 16 at 0, 36 at −2, 0 at 4: the average alone is better than the reference.
     for averages, share, moved_to in (((point(4),), 1.0, 4.0), ((point(-1),), 0.0, 0.0), ((), None, 0.0)):
         personal = FedFomo().personalise(client, Download(ids(1), (point(-2),), averages), memory)

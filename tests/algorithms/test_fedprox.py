@@ -9,7 +9,7 @@ from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.fedprox import FedProx, draw_epochs
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import HALFWAY, client_of, digest, point, points_problem, scalar_problem, with_batch_norm
 
@@ -27,13 +27,13 @@ def test_the_pull_acts_once_the_client_has_left_the_global_model(pull: float, ex
 def test_the_pull_is_towards_the_model_of_this_round() -> None:
     # The first round ends at 5. Then 5 − 0.25 · 2(5 − 8) = 6.5, and 6.5 − 0.25 · (2(6.5 − 8) + (6.5 − 5)) = 6.875.
     problem = replace(scalar_problem([(8.0, 0.0)]), trainer=TWO_STEPS)
-    assert simulate(problem, FedProx(pull=1.0), Plan(rounds=2)).models[0].item() == 6.875
+    assert simulate(problem, FedProx(pull=1.0), SimulationConfig(rounds=2)).models[0].item() == 6.875
 
 
 def test_without_a_pull_it_is_fedavg() -> None:
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
-        plain = simulate(problem, FedAvg(), Plan(rounds=3))
-        near = simulate(problem, FedProx(pull=0.0), Plan(rounds=3))
+        plain = simulate(problem, FedAvg(), SimulationConfig(rounds=3))
+        near = simulate(problem, FedProx(pull=0.0), SimulationConfig(rounds=3))
         assert digest(near.models) == digest(plain.models)
         assert near.after_training == plain.after_training
 
@@ -60,7 +60,7 @@ def test_without_stragglers_and_with_a_single_epoch_nobody_is_slow() -> None:
 def test_what_stragglers_return_is_kept() -> None:
     # Of two epochs a straggler does one: halfway to 8 and to −4, so the average is 1.
     problem = replace(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), trainer=TWO_STEPS)
-    result = simulate(problem, FedProx(pull=1.0, stragglers=1.0), Plan(rounds=1))
+    result = simulate(problem, FedProx(pull=1.0, stragglers=1.0), SimulationConfig(rounds=1))
     assert result.models[0].item() == 1.0
 
 

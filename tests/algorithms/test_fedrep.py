@@ -7,7 +7,7 @@ import torch
 
 from fedfomo.algorithms.fedrep import FedRep, Memory, Representation, Upload
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import HALFWAY, client_of, point, points_problem, scalar_problem, with_batch_norm
 from two_layer_model import sum_problem
@@ -28,24 +28,24 @@ def test_first_the_head_moves_then_the_body() -> None:
 
 def test_a_whole_round_of_two_clients() -> None:
     # (2, 4) and (−1, −2): the bodies' mean is 0.5. Then heads are fitted to it: 4 + (8 − 4.5)/2 and −2 + (−4 + 1.5)/2.
-    models = simulate(sum_problem([(8.0,), (-4.0,)], ONE_AND_ONE), ALGORITHM, Plan(rounds=1)).models
+    models = simulate(sum_problem([(8.0,), (-4.0,)], ONE_AND_ONE), ALGORITHM, SimulationConfig(rounds=1)).models
     assert (models[0].tolist(), models[1].tolist()) == ([0.5, 5.75], [0.5, -3.25])
 
 
 def test_bodies_count_by_their_examples() -> None:
     uploads = {1: Upload(point(8), 1), 0: Upload(point(0), 3), 2: Upload(point(99), 0)}
-    assert ALGORITHM.collect(Representation(point(5)), uploads).body.tolist() == [2.0]
+    assert ALGORITHM.aggregate(Representation(point(5)), uploads).body.tolist() == [2.0]
 
 
 def test_a_round_without_uploads_keeps_the_body() -> None:
     state = Representation(point(5))
-    assert ALGORITHM.collect(state, {}) is state
-    assert ALGORITHM.collect(state, {0: Upload(point(8), 0)}) is state
+    assert ALGORITHM.aggregate(state, {}) is state
+    assert ALGORITHM.aggregate(state, {0: Upload(point(8), 0)}) is state
 
 
 def test_a_body_of_another_size_is_refused() -> None:
-    assert ALGORITHM.fault_of(Representation(point(5)), Upload(point(1), 1)) is None
-    fault = ALGORITHM.fault_of(Representation(point(5)), Upload(point(1, 2), 1))
+    assert ALGORITHM.validate(Representation(point(5)), Upload(point(1), 1)) is None
+    fault = ALGORITHM.validate(Representation(point(5)), Upload(point(1, 2), 1))
     assert fault == "'body' has 2 coordinates where 1 are shared"
 
 
@@ -76,13 +76,13 @@ def test_a_round_takes_as_many_epochs_as_others_and_at_least_one_for_the_head() 
 def test_where_all_layers_are_the_head_everybody_trains_alone() -> None:
     # One step towards 8 in each of two rounds and at the end: 4, 6, 7. The body has no coordinates.
     problem = replace(scalar_problem([(8.0, 0.0), (-8.0, 0.0)]), trainer=ONE_AND_ONE)
-    models = simulate(problem, ALGORITHM, Plan(rounds=2)).models
+    models = simulate(problem, ALGORITHM, SimulationConfig(rounds=2)).models
     assert (models[0].item(), models[1].item()) == (7.0, -7.0)
 
 
 def test_who_has_no_training_data_uses_the_common_body() -> None:
     problem = sum_problem([(), (8.0,)], ONE_AND_ONE)
-    assert simulate(problem, ALGORITHM, Plan(rounds=1)).models[0].tolist() == [2.0, 0.0]
+    assert simulate(problem, ALGORITHM, SimulationConfig(rounds=1)).models[0].tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("option", ["body_epochs", "head_layers"])

@@ -7,9 +7,9 @@ import pytest
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.fl_hc import FlHc, State, update_distances, widest_gap
 from fedfomo.algorithms.local import Local
-from fedfomo.core.round import dispatch_all
+from fedfomo.core.round import configure_clients
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import InProcess, digest, federation_of, play, point, points_problem, scalar_problem, start_of
 
@@ -21,8 +21,8 @@ def answers(state: State, updates: Mapping[int, Sequence[float]]) -> dict[int, U
 def clustered(algorithm: FlHc, updates: Mapping[int, Sequence[float]], num_clients: int) -> list[int]:
     """Return everybody's cluster after one round in which nobody moves, and one of these updates."""
     state = algorithm.start_server(start_of(num_clients, *[0.0] * len(updates[0])))
-    state = algorithm.collect(state, answers(state, {n: [0.0] * len(updates[0]) for n in range(num_clients)}))
-    return algorithm.collect(state, answers(state, updates)).clusters.of_client.tolist()
+    state = algorithm.aggregate(state, answers(state, {n: [0.0] * len(updates[0]) for n in range(num_clients)}))
+    return algorithm.aggregate(state, answers(state, updates)).clusters.of_client.tolist()
 
 
 def test_distances_are_in_units_of_the_mean_length() -> None:
@@ -73,13 +73,13 @@ def test_clusters_average_apart_from_the_clustering_round_on() -> None:
     # Warm-up: round 1 moves all by 1, to 1. Round 2 clusters: 1 ± 1. Round 3: each goes on from there.
     algorithm = FlHc(threshold=0.5)
     state = algorithm.start_server(start_of(4, 0.0))
-    state = algorithm.collect(state, answers(state, {n: [1.0] for n in range(4)}))
+    state = algorithm.aggregate(state, answers(state, {n: [1.0] for n in range(4)}))
     assert (len(state.clusters.models), len(state.updates)) == (1, 4)
-    state = algorithm.collect(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
+    state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
     assert [model.item() for model in state.clusters.models] == [2.0, 0.0]
     assert (state.is_clustered, len(state.updates)) == (True, 0)
     # One-shot: opposite updates do not split a cluster again.
-    state = algorithm.collect(state, answers(state, {0: [1.0], 1: [-1.0], 2: [3.0], 3: [5.0]}))
+    state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [-1.0], 2: [3.0], 3: [5.0]}))
     assert [model.item() for model in state.clusters.models] == [2.0, 4.0]
 
 
@@ -87,8 +87,8 @@ def test_absent_clients_count_by_their_latest_update() -> None:
     # Client 3 moved with client 2 in round 1, and is absent in round 2.
     algorithm = FlHc(threshold=0.5)
     state = algorithm.start_server(start_of(4, 0.0))
-    state = algorithm.collect(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
-    state = algorithm.collect(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0]}))
+    state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0], 3: [-1.0]}))
+    state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [1.0], 2: [-1.0]}))
     assert state.clusters.of_client.tolist() == [0, 0, 1, 1]
 
 
@@ -97,9 +97,9 @@ def test_who_is_never_heard_of_is_not_waited_for_endlessly() -> None:
     algorithm = FlHc(threshold=0.5)
     state = algorithm.start_server(start_of(5, 0.0))
     for _ in range(2):
-        state = algorithm.collect(state, answers(state, {0: [1.0], 1: [-1.0], 2: [-1.0], 3: [-1.0]}))
+        state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [-1.0], 2: [-1.0], 3: [-1.0]}))
         assert not state.is_clustered
-    state = algorithm.collect(state, answers(state, {0: [1.0], 1: [-1.0], 2: [-1.0], 3: [-1.0]}))
+    state = algorithm.aggregate(state, answers(state, {0: [1.0], 1: [-1.0], 2: [-1.0], 3: [-1.0]}))
     assert state.clusters.of_client.tolist() == [0, 1, 1, 1, 1]
 
 
@@ -107,12 +107,12 @@ def test_without_any_upload_nothing_is_ever_clustered() -> None:
     algorithm = FlHc()
     state = algorithm.start_server(start_of(3, 2.0))
     for _ in range(4):
-        state = algorithm.collect(state, {})
+        state = algorithm.aggregate(state, {})
     assert (state.is_clustered, state.clusters.models[0].item()) == (False, 2.0)
 
 
 def test_with_a_threshold_beyond_all_it_is_fedavg() -> None:
-    problem, plan = points_problem(), Plan(rounds=4)
+    problem, plan = points_problem(), SimulationConfig(rounds=4)
     whole = simulate(problem, FlHc(threshold=1e9), plan)
     assert digest(whole.models) == digest(simulate(problem, FedAvg(), plan).models)
 
@@ -120,18 +120,18 @@ def test_with_a_threshold_beyond_all_it_is_fedavg() -> None:
 def test_with_a_threshold_of_zero_it_is_local_training_after_the_warm_up() -> None:
     # One round of FedAvg, then everybody goes on alone from the global model: an average of one is that one.
     problem = points_problem()
-    alone = simulate(problem, FlHc(threshold=0.0), Plan(rounds=3)).models
+    alone = simulate(problem, FlHc(threshold=0.0), SimulationConfig(rounds=3)).models
     state, _ = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)])
     exchange = InProcess(problem, Local())
     exchange.memories = {n: type(Local().start_client(problem.start(3)))(state.model) for n in range(6)}
     for t in (1, 2):
-        exchange(t, dispatch_all(federation_of(problem, Local()), None, t, range(6)))
+        exchange(t, configure_clients(federation_of(problem, Local()), None, t, range(6)))
     assert digest(alone) == digest({n: memory.own for n, memory in exchange.memories.items()})
 
 
 def test_one_client_is_one_cluster() -> None:
     # Halfway to 8 three times: 4, 6, 7.
-    assert simulate(scalar_problem([(8.0, 8.0)]), FlHc(), Plan(rounds=3)).models[0].item() == 7.0
+    assert simulate(scalar_problem([(8.0, 8.0)]), FlHc(), SimulationConfig(rounds=3)).models[0].item() == 7.0
 
 
 def test_impossible_options_are_refused() -> None:

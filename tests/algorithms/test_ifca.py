@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, Upload
-from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, favourite, train_best
+from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, best_on_validation, train_best
 from fedfomo.core.client import Client
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
 
@@ -33,7 +33,7 @@ def test_training_picks_by_training_data_and_use_by_validation_data() -> None:
     assert client.training_losses(models).tolist() == [4.0, 144.0]
     choice = train_best(client, models)
     assert (choice.cluster, choice.trained.model.item(), choice.trained.num_examples) == (0, 7.0, 1)
-    assert favourite(client, models).item() == -4.0
+    assert best_on_validation(client, models).item() == -4.0
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_training_picks_by_training_data_and_use_by_validation_data() -> None:
 def test_without_validation_data_training_data_choose_and_without_any_chance(
     client: Client, expected: set[float]
 ) -> None:
-    assert favourite(client, (point(6), point(-4))).item() in expected
+    assert best_on_validation(client, (point(6), point(-4))).item() in expected
 
 
 def test_models_are_averaged_over_those_who_chose_them_all_alike() -> None:
     # Model 0: (1 + 3)/2 = 2, although one has nine times the examples. Model 1 was chosen by nobody.
     state = State((point(0), point(5)), True, 1, None)
-    after = Ifca(2).collect(state, {0: chosen(0, 1.0, 9), 1: chosen(0, 3.0, 1)})
+    after = Ifca(2).aggregate(state, {0: chosen(0, 1.0, 9), 1: chosen(0, 3.0, 1)})
     assert [model.item() for model in after.models] == [2.0, 5.0]
 
 
@@ -56,9 +56,9 @@ def test_the_first_round_seeds_the_models_with_clients_far_apart() -> None:
     # Everybody trains 0 once. Of 4, 5, −4 and 20, with mean 6.25: take 5, then 20 (15 away), then −4 (9 away).
     algorithm = Ifca(3)
     state = algorithm.start_server(start_of(4, 0.0))
-    assert len(algorithm.dispatch(state, 0, stream(0)).models) == 1
+    assert len(algorithm.configure_client(state, 0, stream(0)).models) == 1
     uploads = {n: chosen(0, x) for n, x in enumerate((4.0, 5.0, -4.0, 20.0))}
-    after = algorithm.collect(state, uploads)
+    after = algorithm.aggregate(state, uploads)
     assert [model.item() for model in after.models] == [5.0, -4.0, 20.0]
     assert after.is_seeded
 
@@ -66,13 +66,13 @@ def test_the_first_round_seeds_the_models_with_clients_far_apart() -> None:
 def test_a_round_without_uploads_seeds_nothing() -> None:
     algorithm = Ifca(3)
     state = algorithm.start_server(start_of(4, 0.0))
-    assert algorithm.collect(state, {}) is state
+    assert algorithm.aggregate(state, {}) is state
 
 
 def test_a_whole_run_of_two_kinds() -> None:
     # Round 1: 0 → 4 and −4, which become the models. Round 2: 4 → 6 and −4 → −6. Targets decide who uses which.
     problem = scalar_problem([(8.0, 8.0), (-8.0, -8.0), (8.0, -8.0), (-8.0, 8.0)])
-    result = simulate(problem, Ifca(2), Plan(rounds=2))
+    result = simulate(problem, Ifca(2), SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: 6.0, 1: -6.0, 2: -6.0, 3: 6.0}
 
 
@@ -84,7 +84,7 @@ def test_a_shared_body_is_averaged_over_all_and_heads_over_members() -> None:
         1: Choice(0, Upload(point(3, 20), 1)),
         2: Choice(1, Upload(point(8, 60), 1)),
     }
-    after = Ifca(2, share_body=True).collect(state, uploads)
+    after = Ifca(2, share_body=True).aggregate(state, uploads)
     assert [model.tolist() for model in after.models] == [[4.0, 15.0], [4.0, 60.0]]
 
 
@@ -98,7 +98,7 @@ def test_the_head_is_the_last_layer() -> None:
 
 def test_one_cluster_is_fedavg() -> None:
     # Clients have equally many examples here; by their number or all alike, the averages differ by rounding only.
-    problem, plan = points_problem(), Plan(rounds=3)
+    problem, plan = points_problem(), SimulationConfig(rounds=3)
     average = simulate(problem, FedAvg(), plan).models[0]
     for seeding in ("clients", "random"):
         model = simulate(problem, Ifca(1, seeding), plan).models[0]
@@ -115,18 +115,18 @@ def test_random_models_are_all_there_from_the_start() -> None:
 
 def test_clusters_that_do_not_exist_are_refused() -> None:
     state = State((point(0), point(5)), True, 1, None)
-    assert Ifca(2).fault_of(state, chosen(1, 1.0)) is None
-    assert Ifca(2).fault_of(state, chosen(2, 1.0)) == "there is no cluster 2"
+    assert Ifca(2).validate(state, chosen(1, 1.0)) is None
+    assert Ifca(2).validate(state, chosen(2, 1.0)) == "there is no cluster 2"
 
 
 def test_more_clusters_than_clients_are_as_many_as_there_are() -> None:
-    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), Ifca(5), Plan(rounds=2))
+    result = simulate(scalar_problem([(8.0, 8.0), (-8.0, -8.0)]), Ifca(5), SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == {0: 6.0, 1: -6.0}
 
 
 def test_downloads_hold_all_models() -> None:
     state = State((point(0), point(5)), True, 1, None)
-    assert Ifca(2).dispatch(state, 0, stream(0)) == Download(state.models)
+    assert Ifca(2).configure_client(state, 0, stream(0)) == Download(state.models)
 
 
 def test_no_clusters_are_refused() -> None:

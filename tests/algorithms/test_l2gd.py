@@ -6,11 +6,11 @@ from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.l2gd import Download, L2gd, Memory, State, Upload, pulled
 from fedfomo.algorithms.local import Local
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, point, points_problem, scalar_client, scalar_problem
 
-THREE_ROUNDS = Plan(rounds=3)
+THREE_ROUNDS = SimulationConfig(rounds=3)
 
 
 def test_a_pull_goes_a_share_of_the_way_to_the_mean() -> None:
@@ -24,17 +24,17 @@ def test_a_pull_of_everybody_leaves_the_mean_where_it_is() -> None:
 
 
 def test_the_mean_is_that_of_everybodys_latest_model() -> None:
-    state = L2gd().collect(State({}, point(9)), {1: Upload(point(4)), 0: Upload(point(0))})
+    state = L2gd().aggregate(State({}, point(9)), {1: Upload(point(4)), 0: Upload(point(0))})
     assert state.mean.tolist() == [2.0]
-    later = L2gd().collect(state, {1: Upload(point(10)), 2: Upload(point(2))})
+    later = L2gd().aggregate(state, {1: Upload(point(10)), 2: Upload(point(2))})
     assert later.mean.tolist() == [4.0]  # 0 of client 0 still counts
-    assert L2gd().collect(later, {}) is later
+    assert L2gd().aggregate(later, {}) is later
 
 
 def test_two_rounds_of_two_clients() -> None:
     # Halfway to 8 and to −4: 4 and −2, mean 1. Pulled by a half: 2.5 and −0.5. Halfway again: 5.25 and −2.25,
     # mean 1.5, pulled: 3.375 and −0.375.
-    models = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), L2gd(pull=0.5), Plan(rounds=2)).models
+    models = simulate(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), L2gd(pull=0.5), SimulationConfig(rounds=2)).models
     assert (models[0].item(), models[1].item()) == (3.375, -0.375)
 
 

@@ -12,9 +12,9 @@ from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.mapper import Mapper, Memory, Mixture, best_share, interpolate
 from fedfomo.core.client import Client
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import (
     ROUNDS,
     client_of,
@@ -41,7 +41,7 @@ def answer(client: Client, model: Tensor) -> float:
     return math.sqrt(client.model.loss(model, targets(0.0)))
 
 
-def parts(problem: Problem, algorithm: Mapper, model: Tensor) -> tuple[Tensor, Tensor]:
+def parts(problem: FederatedProblem, algorithm: Mapper, model: Tensor) -> tuple[Tensor, Tensor]:
     layout = problem.model_of(algorithm).layout
     return model[layout.coordinates_below("own")], model[layout.coordinates_below("common")]
 
@@ -157,7 +157,7 @@ def test_whoever_never_trained_uses_the_common_model() -> None:
 
 def test_a_share_of_nothing_is_fedavg() -> None:
     # Through logarithms of probabilities rounding differs by parts in 10⁷, and three rounds of steps add up to 10⁻⁵.
-    problem, plan = points_problem(), Plan(rounds=3)
+    problem, plan = points_problem(), SimulationConfig(rounds=3)
     average = simulate(problem, FedAvg(), plan).models
     algorithm = fixed(0.0, "probabilities")
     for n, model in simulate(problem, algorithm, plan).models.items():
@@ -166,7 +166,7 @@ def test_a_share_of_nothing_is_fedavg() -> None:
 
 
 def test_a_share_of_all_is_local_training() -> None:
-    problem, plan = points_problem(), Plan(rounds=3)
+    problem, plan = points_problem(), SimulationConfig(rounds=3)
     alone = simulate(problem, Local(), plan).models
     algorithm = fixed(1.0, "probabilities")
     for n, model in simulate(problem, algorithm, plan).models.items():

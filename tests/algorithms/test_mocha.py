@@ -17,7 +17,7 @@ from fedfomo.algorithms.mocha import (
 )
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import client_of, digest, fingerprint, point, points_problem, scalar_client, scalar_problem, start_of
 
@@ -96,9 +96,9 @@ def test_alike_models_hold_each_other_more() -> None:
     algorithm = Mocha(relate_every=1)
     uploads = {n: Upload(point(*xy)) for n, xy in enumerate([(0, 0), (0, 1), (10, 0), (10, 1)])}
     before = algorithm.start_server(start_of(4, 0, 0))
-    state = algorithm.collect(before, uploads)
+    state = algorithm.aggregate(before, uploads)
     unrelated = anchor_of(0, [upload.own for upload in uploads.values()], centred(before.precision))
-    download = algorithm.dispatch(state, 0, stream(0))
+    download = algorithm.configure_client(state, 0, stream(0))
     assert unrelated[0].tolist() == pytest.approx([20 / 3, 2 / 3])
     assert download.anchor is not None
     assert download.anchor[0] < 1.0
@@ -108,25 +108,25 @@ def test_alike_models_hold_each_other_more() -> None:
 def test_relations_are_learnt_every_few_rounds() -> None:
     algorithm = Mocha(relate_every=2)
     state = algorithm.start_server(start_of(2, 0.0))
-    first = algorithm.collect(state, {0: Upload(point(1)), 1: Upload(point(5))})
+    first = algorithm.aggregate(state, {0: Upload(point(1)), 1: Upload(point(5))})
     assert torch.equal(first.precision, state.precision)
-    second = algorithm.collect(first, {})
+    second = algorithm.aggregate(first, {})
     assert not torch.equal(second.precision, state.precision)
     assert second.models == first.models
 
 
 def test_who_has_not_uploaded_is_related_to_nobody() -> None:
     algorithm = Mocha(relate_every=1)
-    state = algorithm.collect(algorithm.start_server(start_of(4, 0.0)), {1: Upload(point(1)), 3: Upload(point(5))})
+    state = algorithm.aggregate(algorithm.start_server(start_of(4, 0.0)), {1: Upload(point(1)), 3: Upload(point(5))})
     assert state.precision[0].tolist() == [1, 0, 0, 0]
     assert state.precision[2].tolist() == [0, 0, 1, 0]
-    assert algorithm.dispatch(state, 0, stream(0)).anchor == point(3)  # the mean of those who have
+    assert algorithm.configure_client(state, 0, stream(0)).anchor == point(3)  # the mean of those who have
 
 
 def test_before_anybody_has_uploaded_nobody_is_pulled() -> None:
     state = Mocha().start_server(start_of(3, 0.0))
-    assert Mocha().dispatch(state, 0, stream(0)).anchor is None
-    assert fingerprint(Mocha().collect(state, {})) == fingerprint(State(1, {}, state.precision, 1))
+    assert Mocha().configure_client(state, 0, stream(0)).anchor is None
+    assert fingerprint(Mocha().aggregate(state, {})) == fingerprint(State(1, {}, state.precision, 1))
 
 
 def test_a_round_under_a_pull() -> None:
@@ -151,8 +151,8 @@ def test_who_cannot_train_uses_the_anchor() -> None:
 
 def test_without_strength_it_is_local_training() -> None:
     problem = points_problem()
-    alone = simulate(problem, Local(), Plan(rounds=4))
-    related = simulate(problem, Mocha(strength=0.0, relate_every=2), Plan(rounds=4))
+    alone = simulate(problem, Local(), SimulationConfig(rounds=4))
+    related = simulate(problem, Mocha(strength=0.0, relate_every=2), SimulationConfig(rounds=4))
     assert digest(related.models, related.after_training) == digest(alone.models, alone.after_training)
 
 
@@ -160,15 +160,15 @@ def test_a_strong_penalty_brings_clients_together() -> None:
     problem = scalar_problem([(8.0, 0.0), (-8.0, 0.0)])
     gaps: list[float] = []
     for strength in (0.0, 0.1, 1.0):
-        models = simulate(problem, Mocha(strength=strength), Plan(rounds=6)).models
+        models = simulate(problem, Mocha(strength=strength), SimulationConfig(rounds=6)).models
         gaps.append(abs(models[0].item() - models[1].item()))
     assert gaps[0] > gaps[1] > gaps[2]
 
 
 def test_stale_models_count_for_absent_clients() -> None:
     state = State(0, {0: point(0), 1: point(6), 2: point(0)}, torch.eye(3, dtype=torch.float64), 1)
-    later = Mocha().collect(state, {2: Upload(point(2))})
-    assert Mocha().dispatch(later, 0, stream(0)).anchor == point(4)
+    later = Mocha().aggregate(state, {2: Upload(point(2))})
+    assert Mocha().configure_client(later, 0, stream(0)).anchor == point(4)
 
 
 def test_nonsense_is_refused() -> None:

@@ -24,11 +24,11 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.networks import mlp, small_cnn, vgg11
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import stream
-from fedfomo.core.round import play_round
+from fedfomo.core.round import run_round
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import ROUNDS, InProcess, client_of, federation_of, points_problem
 
 STRENGTH = 0.05
@@ -97,13 +97,13 @@ def test_images_are_flattened_or_averaged_first() -> None:
     assert features_of(image, 4).tolist() == [[2.5, 4.5, 10.5, 12.5]]
 
 
-def converged(problem: Problem, covariance: Tensor, rounds: int) -> tuple[Tensor, list[Tensor]]:
+def converged(problem: FederatedProblem, covariance: Tensor, rounds: int) -> tuple[Tensor, list[Tensor]]:
     """Play with fixed relations; return the models, client × class × feature, and the dual variables."""
     algorithm = MochaLinear(strength=STRENGTH, relate_every=NEVER)
     exchange = InProcess(problem, algorithm)
     state = replace(algorithm.start_server(problem.start(ROUNDS)), covariance=covariance)
     for t in range(rounds):
-        state = play_round(federation_of(problem, algorithm), state, t, range(3), exchange).state
+        state = run_round(federation_of(problem, algorithm), state, t, range(3), exchange).state
     models = covariance @ state.sums / STRENGTH
     return models.view(3, 3, -1), [exchange.memories[n].dual for n in range(3)]
 
@@ -157,7 +157,7 @@ def test_unrelated_clients_do_not_hear_of_each_other() -> None:
 def test_relations_follow_the_models() -> None:
     # Sums (2, 0) and (0, 1) under Σ = I/2 and λ = 1 are models (1, 0) and (0, 0.5): roots 1 and 0.5, trace 1.5.
     state = State(0, table([2, 0], [0, 0]), torch.eye(2, dtype=torch.float64) / 2, 2)
-    after = MochaLinear(strength=1.0, relate_every=1).collect(state, {1: Upload(torch.tensor([0.0, 1.0]))})
+    after = MochaLinear(strength=1.0, relate_every=1).aggregate(state, {1: Upload(torch.tensor([0.0, 1.0]))})
     assert torch.allclose(after.covariance, table([2 / 3, 0], [0, 1 / 3]))
     assert torch.equal(after.sums, table([2, 0], [0, 1]))
 
@@ -165,7 +165,7 @@ def test_relations_follow_the_models() -> None:
 def test_a_client_adds_its_own_part_to_the_others() -> None:
     # Client 0 hears (0.25 · (0, 8))/0.5 = (0, 4), and would add 0.75/0.5 of its own sum.
     state = State(0, table([2, 0], [0, 8]), table([0.75, 0.25], [0.25, 0.25]), 2)
-    download = MochaLinear(strength=0.5).dispatch(state, 0, stream(0))
+    download = MochaLinear(strength=0.5).configure_client(state, 0, stream(0))
     assert (download.others.tolist(), download.variance, download.spread) == ([0.0, 4.0], 0.75, 2.0)
 
 
@@ -176,21 +176,21 @@ def test_a_lost_upload_costs_nothing_but_time() -> None:
     exchange = InProcess(problem, algorithm)
     state = algorithm.start_server(problem.start(ROUNDS))
     for t in range(3):
-        downloads = {n: algorithm.dispatch(state, n, stream(0)) for n in range(2)}
+        downloads = {n: algorithm.configure_client(state, n, stream(0)) for n in range(2)}
         uploads = dict(exchange(t, downloads))
         if t != 1:
-            state = algorithm.collect(state, uploads)
+            state = algorithm.aggregate(state, uploads)
     assert torch.equal(state.sums[0].float(), exchange.memories[0].sum)
 
 
 def test_sums_of_another_size_are_refused() -> None:
     state = State(0, table([2, 0], [0, 8]), torch.eye(2, dtype=torch.float64), 2)
-    assert MochaLinear().fault_of(state, Upload(torch.zeros(2))) is None
-    assert "3 coordinates" in (MochaLinear().fault_of(state, Upload(torch.zeros(3))) or "")
+    assert MochaLinear().validate(state, Upload(torch.zeros(2))) is None
+    assert "3 coordinates" in (MochaLinear().validate(state, Upload(torch.zeros(3))) or "")
 
 
 def test_points_are_learnt() -> None:
-    result = simulate(points_problem(), MochaLinear(), Plan(rounds=6))
+    result = simulate(points_problem(), MochaLinear(), SimulationConfig(rounds=6))
     assert sum(score.accuracy for score in result.after_update.values()) / 6 > 0.6  # by chance: 1/3
 
 
@@ -199,7 +199,7 @@ def test_every_example_is_visited_once_an_epoch() -> None:
     problem = replace(points_problem(), trainer=Sgd(epochs=3))
     client = client_of(problem, 0, algorithm=algorithm)
     start = problem.start(ROUNDS)
-    download = algorithm.dispatch(algorithm.start_server(start), 0, stream(0))
+    download = algorithm.configure_client(algorithm.start_server(start), 0, stream(0))
     algorithm.train(client, download, algorithm.start_client(start))
     assert client.effort.gradients == 3 * 12
 

@@ -8,7 +8,7 @@ import torch
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.mocha_repository import Download, MochaRepository, State, SumPenalty, Upload, factor_of
 from fedfomo.core.rng import stream
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem, start_of
 
@@ -38,26 +38,26 @@ def test_the_penalty_is_the_one_that_was_written_down() -> None:
 
 def test_a_client_hears_of_the_others_only() -> None:
     state = State({0: torch.tensor([2.0]), 1: torch.tensor([9.0]), 2: torch.tensor([4.0])})
-    download = MochaRepository().dispatch(state, 1, stream(0))
+    download = MochaRepository().configure_client(state, 1, stream(0))
     assert (download.mean, download.num_others) == (torch.tensor([3.0]), 2)
 
 
 def test_a_round_without_uploads_keeps_the_models() -> None:
     state = MochaRepository().start_server(start_of(2, 1.0))
-    assert MochaRepository().collect(state, {}).models == state.models
-    heard = MochaRepository().collect(state, {1: Upload(torch.tensor([5.0]))})
+    assert MochaRepository().aggregate(state, {}).models == state.models
+    heard = MochaRepository().aggregate(state, {1: Upload(torch.tensor([5.0]))})
     assert list(heard.models) == [1]
 
 
 def test_a_lone_client_has_no_others() -> None:
     state = MochaRepository().start_server(start_of(1, 1.0))
-    assert MochaRepository().dispatch(state, 0, stream(0)) == Download(None, 0)
+    assert MochaRepository().configure_client(state, 0, stream(0)) == Download(None, 0)
 
 
 def test_it_is_all_but_local_training() -> None:
     # The norm's gradient is 2 · 10⁻⁵ w, a fifth of the weight decay that is there anyway.
     problem = points_problem()
-    alone = simulate(problem, Local(), Plan(rounds=3)).models
-    for client, model in simulate(problem, MochaRepository(), Plan(rounds=3)).models.items():
+    alone = simulate(problem, Local(), SimulationConfig(rounds=3)).models
+    for client, model in simulate(problem, MochaRepository(), SimulationConfig(rounds=3)).models.items():
         moved = (alone[client] - problem.initial).norm()
         assert 0 < (model - alone[client]).norm() < 1e-3 * moved

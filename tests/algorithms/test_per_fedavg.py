@@ -13,9 +13,9 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import (
     HALFWAY,
     client_of,
@@ -28,7 +28,7 @@ from toy_problems import (
     targets,
 )
 
-TWO_ROUNDS = Plan(rounds=2)
+TWO_ROUNDS = SimulationConfig(rounds=2)
 
 
 def test_a_step_leaves_buffers_alone() -> None:
@@ -98,9 +98,9 @@ def test_without_training_data_the_global_model_is_used() -> None:
 
 
 def test_every_client_counts_the_same() -> None:
-    state = PerFedAvg().collect(State(point(9)), {1: Upload(point(4), 7), 0: Upload(point(0), 1)})
+    state = PerFedAvg().aggregate(State(point(9)), {1: Upload(point(4), 7), 0: Upload(point(0), 1)})
     assert state.model.tolist() == [2.0]
-    assert PerFedAvg().collect(state, {}).model is state.model
+    assert PerFedAvg().aggregate(state, {}).model is state.model
 
 
 def test_with_an_inner_step_of_zero_it_is_fedavg_with_half_the_steps() -> None:
@@ -129,7 +129,7 @@ def test_a_round_costs_as_much_as_fedavgs() -> None:
     examples = points(12, 0, stream(0))
     model = points_problem().model
     data = ClientData(examples, examples, examples)
-    problem = Problem(model, model.read(), [data], Sgd(batch_size=2, epochs=4), 0)  # 24 batches of 2
+    problem = FederatedProblem(model, model.read(), [data], Sgd(batch_size=2, epochs=4), 0)  # 24 batches of 2
     for variant, gradients in (("first-order", 48), ("hessian-free", 64)):
         client = client_of(problem, 0)
         PerFedAvg(variant=variant).train(client, Download(problem.initial), None)

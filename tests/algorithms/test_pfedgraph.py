@@ -10,15 +10,15 @@ from scipy.optimize import minimize
 from fedfomo.algorithms.fedavg import Upload
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.pfedgraph import (
+    CosinePenalty,
     PFedGraph,
-    Turn,
     collaboration_weights,
     onto_simplex,
     similarities,
 )
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, numbers, point, points_problem, scalar_problem, start_of
 
@@ -79,7 +79,7 @@ def test_the_turning_term_has_the_gradient_of_minus_the_cosine() -> None:
     direction = numbers(1.0, 2.0, -0.5)
     (-0.7 * (direction @ theta) / theta.norm()).backward()
     gradient = torch.ones(3, dtype=torch.float64)
-    Turn(direction, 0.7).add_gradient(gradient, theta.detach())
+    CosinePenalty(direction, 0.7).add_gradient(gradient, theta.detach())
     assert theta.grad is not None
     assert (gradient - 1).tolist() == pytest.approx(theta.grad.tolist())
 
@@ -87,13 +87,13 @@ def test_the_turning_term_has_the_gradient_of_minus_the_cosine() -> None:
 def test_descent_turns_towards_the_direction() -> None:
     # At (1, 0) with direction (0, 1): the gradient is −λ (0, 1), so a step goes up, towards it.
     gradient = torch.zeros(2)
-    Turn(point(0, 1), 0.5).add_gradient(gradient, point(1, 0))
+    CosinePenalty(point(0, 1), 0.5).add_gradient(gradient, point(1, 0))
     assert gradient.tolist() == [0.0, -0.5]
 
 
 def test_a_model_of_zeros_has_no_direction_to_turn() -> None:
     gradient = torch.zeros(2)
-    Turn(point(0, 1), 0.5).add_gradient(gradient, point(0, 0))
+    CosinePenalty(point(0, 1), 0.5).add_gradient(gradient, point(0, 0))
     assert gradient.tolist() == [0.0, 0.0]
 
 
@@ -101,33 +101,33 @@ def test_clients_are_sent_their_mixture_and_its_direction() -> None:
     # From 0: models (3, 4) and (0, 2) move with cosine 0.8; α = 0.5 and q = 1/2 each: (1.5, 1.3) less 0.9.
     algorithm = PFedGraph(alpha=0.5)
     state = algorithm.start_server(start_of(3, 0.0, 0.0))
-    state = algorithm.collect(state, {0: Upload(point(3, 4), 5), 2: Upload(point(0, 2), 5)})
+    state = algorithm.aggregate(state, {0: Upload(point(3, 4), 5), 2: Upload(point(0, 2), 5)})
     assert state.graph.tolist() == [pytest.approx([0.6, 0.4]), pytest.approx([0.4, 0.6])]
-    sent = algorithm.dispatch(state, 0, stream(0))
+    sent = algorithm.configure_client(state, 0, stream(0))
     assert sent.model.tolist() == pytest.approx([1.8, 3.2])
     assert sent.direction is not None
     assert sent.direction.tolist() == pytest.approx([0.36, 0.88])  # 0.6·(0.6, 0.8) + 0.4·(0, 1)
-    assert algorithm.dispatch(state, 1, stream(0)).model.tolist() == [1.5, 3.0]  # never heard of: FedAvg's
+    assert algorithm.configure_client(state, 1, stream(0)).model.tolist() == [1.5, 3.0]  # never heard of: FedAvg's
 
 
 def test_whoever_does_not_turn_is_sent_no_direction() -> None:
     algorithm = PFedGraph(strength=0.0)
-    state = algorithm.collect(algorithm.start_server(start_of(1, 0.0)), {0: Upload(point(3), 5)})
-    assert algorithm.dispatch(state, 0, stream(0)).direction is None
+    state = algorithm.aggregate(algorithm.start_server(start_of(1, 0.0)), {0: Upload(point(3), 5)})
+    assert algorithm.configure_client(state, 0, stream(0)).direction is None
 
 
 def test_the_latest_uploads_of_absent_clients_stay_in_the_graph() -> None:
     algorithm = PFedGraph()
-    state = algorithm.collect(algorithm.start_server(start_of(3, 0.0)), {0: Upload(point(1), 5)})
-    state = algorithm.collect(state, {2: Upload(point(3), 15)})
+    state = algorithm.aggregate(algorithm.start_server(start_of(3, 0.0)), {0: Upload(point(1), 5)})
+    state = algorithm.aggregate(state, {2: Upload(point(3), 15)})
     assert sorted(state.uploads) == [0, 2]
     # One dimension, so all cosines are 1, and the weights are q = (1/4, 3/4): (1 + 9)/4.
-    assert algorithm.dispatch(state, 0, stream(0)).model.item() == pytest.approx(2.5)
+    assert algorithm.configure_client(state, 0, stream(0)).model.item() == pytest.approx(2.5)
 
 
 def test_with_a_small_alpha_and_no_turning_it_is_local_training() -> None:
     # Models whose moves have a cosine above 0.9 would count as one; these three clients disagree more.
-    problem, plan = points_problem(num_clients=3), Plan(rounds=3)
+    problem, plan = points_problem(num_clients=3), SimulationConfig(rounds=3)
     alone = simulate(problem, PFedGraph(alpha=1e-3, strength=0.0), plan).models
     assert digest(alone) == digest(simulate(problem, Local(), plan).models)
 
@@ -135,15 +135,15 @@ def test_with_a_small_alpha_and_no_turning_it_is_local_training() -> None:
 def test_among_equals_it_is_fedavg() -> None:
     # In one dimension all move alike: the mean of 4 and 6 is 5 (from 0 halfway to 8 and 12), then 7.5.
     problem = scalar_problem([(8.0, 8.0), (12.0, 12.0)])
-    result = simulate(problem, PFedGraph(), Plan(rounds=2))
+    result = simulate(problem, PFedGraph(), SimulationConfig(rounds=2))
     assert {n: model.item() for n, model in result.models.items()} == pytest.approx({0: 7.5, 1: 7.5})
 
 
 def test_before_any_upload_everybody_gets_the_initial_model() -> None:
     algorithm = PFedGraph()
     state = algorithm.start_server(start_of(3, 7.0))
-    assert algorithm.collect(state, {}) is state
-    assert algorithm.dispatch(state, 1, stream(0)).model.item() == 7.0
+    assert algorithm.aggregate(state, {}) is state
+    assert algorithm.configure_client(state, 1, stream(0)).model.item() == 7.0
 
 
 def test_impossible_options_are_refused() -> None:

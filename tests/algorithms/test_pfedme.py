@@ -7,7 +7,7 @@ import torch
 
 from fedfomo.algorithms.fedavg import Download, FedAvg, Upload
 from fedfomo.algorithms.pfedme import Memory, PFedMe, State, descend_envelope
-from fedfomo.core.local_training import Pull, Sgd
+from fedfomo.core.local_training import ProximalTerm, Sgd
 from fedfomo.errors import InputError
 from toy_problems import InProcess, client_of, play, point, points_problem, scalar_client
 
@@ -16,7 +16,7 @@ def test_the_personal_model_descends_on_loss_and_spring() -> None:
     # Target 8, spring of strength 2 at 0: 0 − 0.1(−16 + 0) = 1.6, then 1.6 − 0.1(−12.8 + 3.2) = 2.56.
     client = scalar_client(target=None, train_target=8.0)
     personal = point(0)
-    descend_envelope(client.descent(), personal, client.data.train, Pull(point(0), 2.0), rate=0.1, steps=2)
+    descend_envelope(client.descent(), personal, client.data.train, ProximalTerm(point(0), 2.0), rate=0.1, steps=2)
     assert personal.tolist() == pytest.approx([2.56])
 
 
@@ -24,7 +24,7 @@ def test_enough_steps_reach_the_minimum_of_the_envelope() -> None:
     # d/dθ (θ − 8)² + 6/2 (θ − 4)² = 0 at θ = (2 · 8 + 6 · 4)/(2 + 6) = 5.
     client = scalar_client(target=None, train_target=8.0)
     personal = point(0)
-    descend_envelope(client.descent(), personal, client.data.train, Pull(point(4), 6.0), rate=0.1, steps=100)
+    descend_envelope(client.descent(), personal, client.data.train, ProximalTerm(point(4), 6.0), rate=0.1, steps=100)
     assert personal.tolist() == pytest.approx([5.0])
 
 
@@ -39,13 +39,13 @@ def test_a_round_on_a_client() -> None:
 def test_the_server_goes_part_of_the_way_or_beyond() -> None:
     uploads = {0: Upload(point(4), 1), 1: Upload(point(8), 3)}  # average 7
     for rate, expected in ((1.0, 7.0), (0.5, 5.0), (2.0, 11.0), (0.0, 3.0)):
-        assert PFedMe(server_rate=rate).collect(State(point(3), 1), uploads).model.tolist() == [expected]
-        assert PFedMe(server_rate=rate).collect(State(point(3), 1), {}).model.tolist() == [3.0]
+        assert PFedMe(server_rate=rate).aggregate(State(point(3), 1), uploads).model.tolist() == [expected]
+        assert PFedMe(server_rate=rate).aggregate(State(point(3), 1), {}).model.tolist() == [3.0]
 
 
 def test_statistics_go_no_further_than_the_average() -> None:
     # The first coordinate is trainable: 1 + 2 · (0.3 − 1). The second, a variance, stops at 0.3.
-    after = PFedMe(server_rate=2.0).collect(State(point(1, 1), 1), {0: Upload(point(0.3, 0.3), 1)})
+    after = PFedMe(server_rate=2.0).aggregate(State(point(1, 1), 1), {0: Upload(point(0.3, 0.3), 1)})
     assert after.model.tolist() == pytest.approx([-0.4, 0.3])
 
 

@@ -14,7 +14,7 @@ from fedfomo.core.client import Client
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import Scalar, client_of, perceptron, points_problem, with_batch_norm
 
 
@@ -30,7 +30,7 @@ def hidden_layer(network: nn.Module, inputs: Tensor) -> Tensor:
     return network[:-1](inputs)
 
 
-def gated(problem: Problem, opening: float) -> tuple[Client, Places, Memory]:
+def gated(problem: FederatedProblem, opening: float) -> tuple[Client, Places, Memory]:
     """Return a client whose gate is wide open for the shared expert, or closed."""
     client = client_of(problem, 0, algorithm=PrivateMixture())
     places = Places.of(client.model.layout)

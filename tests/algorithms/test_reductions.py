@@ -10,24 +10,24 @@ from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
 from fedfomo.algorithms.local import Local
-from fedfomo.core.local_training import Pull, Sgd, Task
+from fedfomo.core.local_training import ProximalTerm, Sgd, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
-from fedfomo.core.round import dispatch_all, play_round
-from fedfomo.simulation.config import Plan
+from fedfomo.core.round import configure_clients, run_round
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import ROUNDS, InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
 
-THREE_ROUNDS = Plan(rounds=3)
+THREE_ROUNDS = SimulationConfig(rounds=3)
 
 
 @dataclass(frozen=True)
 class Pulled(Sgd):
     """A trainer that adds a pull to its objective, whatever the algorithm."""
 
-    pull: Pull | None = None
+    pull: ProximalTerm | None = None
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         return super().train(model, replace(task, penalty=self.pull))
 
 
@@ -44,7 +44,7 @@ def test_local_training_is_the_trainer_called_once_a_round() -> None:
     theta = problem.initial
     for t in range(3):
         rng = stream(problem.seed, "train", t, 1)
-        theta = problem.trainer.train(problem.model, Task(theta, problem.clients[1].train, t, rng))
+        theta = problem.trainer.train(problem.model, TrainingJob(theta, problem.clients[1].train, t, rng))
     assert torch.equal(simulate(problem, Local(), THREE_ROUNDS).models[1], theta)
 
 
@@ -60,7 +60,7 @@ def test_fine_tuning_uploads_what_fedavg_uploads() -> None:
         state = algorithm.start_server(problem.start(ROUNDS))
         uploads[name] = []
         for t in range(3):
-            played = play_round(federation_of(problem, algorithm), state, t, range(6), exchange)
+            played = run_round(federation_of(problem, algorithm), state, t, range(6), exchange)
             state = played.state
             uploads[name].append((fingerprint(dict(played.uploads)), fingerprint(state)))
     assert uploads["plain"] == uploads["gated"] == uploads["always"]
@@ -69,11 +69,13 @@ def test_fine_tuning_uploads_what_fedavg_uploads() -> None:
 def test_fine_tuning_is_one_more_round_of_training_on_the_global_model() -> None:
     problem = points_problem()
     state, global_models = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 2)
-    tuned = simulate(problem, FedAvgFineTuned(gated=False), Plan(rounds=2)).models
+    tuned = simulate(problem, FedAvgFineTuned(gated=False), SimulationConfig(rounds=2)).models
     for client, data in enumerate(problem.clients):
         rng = stream(problem.seed, "train", 2, client)
-        assert torch.equal(tuned[client], problem.trainer.train(problem.model, Task(state.model, data.train, 2, rng)))
-    gated = simulate(problem, FedAvgFineTuned(), Plan(rounds=2)).models
+        assert torch.equal(
+            tuned[client], problem.trainer.train(problem.model, TrainingJob(state.model, data.train, 2, rng))
+        )
+    gated = simulate(problem, FedAvgFineTuned(), SimulationConfig(rounds=2)).models
     for client, data in enumerate(problem.clients):
         choices = {problem.model.loss(m, data.validation): m for m in (tuned[client], global_models[client])}
         assert torch.equal(gated[client], choices[min(choices)])
@@ -82,15 +84,15 @@ def test_fine_tuning_is_one_more_round_of_training_on_the_global_model() -> None
 def test_a_gate_refuses_what_validation_does_not_like() -> None:
     # Trained from 0 to the average of 4 and −4, which is 0; then tuned to 4 and −4. Validation wants 3 and 1.
     problem = scalar_problem([(8.0, 3.0), (-8.0, 1.0)])
-    gated = simulate(problem, FedAvgFineTuned(), Plan(rounds=1)).models
-    always = simulate(problem, FedAvgFineTuned(gated=False), Plan(rounds=1)).models
+    gated = simulate(problem, FedAvgFineTuned(), SimulationConfig(rounds=1)).models
+    always = simulate(problem, FedAvgFineTuned(gated=False), SimulationConfig(rounds=1)).models
     assert (always[0].item(), always[1].item()) == (4.0, -4.0)
     assert (gated[0].item(), gated[1].item()) == (4.0, 0.0)
 
 
 def test_a_pull_of_no_strength_is_no_pull() -> None:
     problem = points_problem()
-    pull = Pull(torch.randn(len(problem.initial), generator=stream(0)), 0.0)
+    pull = ProximalTerm(torch.randn(len(problem.initial), generator=stream(0)), 0.0)
     pulled = replace(problem, trainer=Pulled(batch_size=5, epochs=1, pull=pull))
     assert digest(simulate(pulled, FedAvg(), THREE_ROUNDS).models) == digest(
         simulate(problem, FedAvg(), THREE_ROUNDS).models
@@ -104,9 +106,9 @@ def test_fedfomo_of_one_client_is_local_training_with_early_stopping() -> None:
     for t in range(4):
         if model.loss(own, data.validation) < model.loss(reference, data.validation):
             reference = own
-        own = problem.trainer.train(model, Task(reference, data.train, t, stream(problem.seed, "train", t, 0)))
+        own = problem.trainer.train(model, TrainingJob(reference, data.train, t, stream(problem.seed, "train", t, 0)))
     better = own if model.loss(own, data.validation) < model.loss(reference, data.validation) else reference
-    assert torch.equal(simulate(problem, FedFomo(), Plan(rounds=4)).models[0], better)
+    assert torch.equal(simulate(problem, FedFomo(), SimulationConfig(rounds=4)).models[0], better)
 
 
 def test_fedfomo_in_its_first_round_trains_as_everybody_does() -> None:
@@ -114,7 +116,7 @@ def test_fedfomo_in_its_first_round_trains_as_everybody_does() -> None:
     digests: set[str] = set()
     for algorithm in (Local(), FedAvg(), FedFomo(), FedFomoAverages()):
         exchange = InProcess(problem, algorithm)
-        downloads = dispatch_all(
+        downloads = configure_clients(
             federation_of(problem, algorithm), algorithm.start_server(problem.start(ROUNDS)), 0, range(6)
         )
         uploads = dict(exchange(0, downloads))
@@ -127,8 +129,8 @@ def test_fedfomo_among_equals_is_local_training() -> None:
     # Everybody has the same data and seeded order, so all models are one model, and what helps one helps all alike.
     problem = scalar_problem([(8.0, 8.0)] * 4)
     for rounds in (1, 2, 3):
-        alone = simulate(problem, Local(), Plan(rounds=rounds)).models
-        assert digest(simulate(problem, FedFomo(), Plan(rounds=rounds)).models) == digest(alone)
+        alone = simulate(problem, Local(), SimulationConfig(rounds=rounds)).models
+        assert digest(simulate(problem, FedFomo(), SimulationConfig(rounds=rounds)).models) == digest(alone)
 
 
 def test_few_downloads_at_random_are_the_same_in_the_simulator_as_in_a_plain_loop() -> None:

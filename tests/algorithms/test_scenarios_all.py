@@ -13,9 +13,9 @@ from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.datasets.scenarios import build_scenario
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import initialised
 
 
@@ -26,20 +26,20 @@ def few_digits() -> DataSet:
 
 
 @cache
-def problem_of(scenario: str) -> Problem:
+def problem_of(scenario: str) -> FederatedProblem:
     data = few_digits()
     config = ScenarioConfig(scenario=scenario, clients=4, distributions=2, alpha=0.5, representation="pixels")
     spread = build_scenario(config, data, seed=0)
     model = initialised(lambda: mlp(tuple(data.train.inputs.shape[1:]), 10))
     groups = spread.partition.groups, spread.partition.target_groups
-    return Problem(model, model.read(), spread.clients, Sgd(batch_size=20, epochs=1), 0, *groups)
+    return FederatedProblem(model, model.read(), spread.clients, Sgd(batch_size=20, epochs=1), 0, *groups)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("scenario", ["pathological", "latent", "dirichlet", "ood"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_everybody_ends_with_a_model_that_predicts(name: str, scenario: str, participation: float) -> None:
-    problem, plan = problem_of(scenario), Plan(rounds=2, participation=participation)
+    problem, plan = problem_of(scenario), SimulationConfig(rounds=2, participation=participation)
     if name == "oracle" and problem.groups is None:
         with pytest.raises(InputError, match="this scenario has none"):
             simulate(problem, make_algorithm(name), plan)

@@ -61,7 +61,7 @@ def test_a_folder_is_checked_and_read(tmp_path: Path, capsys: pytest.CaptureFixt
         (place / "test.csv").write_text(f"a,b,c,label\n{rows}\n")
     call("check", str(tmp_path))
     assert "2 sites can federate" in capsys.readouterr().out
-    sites = fedfomo.read_sites(tmp_path)
+    sites = fedfomo.load_sites(tmp_path)
     assert [len(part) for part in sites["leeds"]] == [40, 40, 40]
     result = fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=1, workers=0, beside=())
     assert result.sites == ("leeds", "turin")
@@ -83,7 +83,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content:
     if name.startswith("train"):
         (tmp_path / "leeds" / "target.csv").write_text("a,label\n1,1\n")
     with pytest.raises(InputError, match=words):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 def test_no_pickle_is_read(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_no_pickle_is_read(tmp_path: Path) -> None:
     for name in ("train", "target"):
         np.savez(tmp_path / "leeds" / f"{name}.npz", inputs=np.array([{}], dtype=object), labels=np.zeros(1))
     with pytest.raises(InputError, match="cannot be read"):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 def test_the_same_sample_in_two_parts_is_told_and_may_federate(
@@ -109,7 +109,7 @@ def test_the_same_sample_in_two_parts_is_told_and_may_federate(
     printed = capsys.readouterr().out
     assert "leeds: 20 samples are both in its training and in its test data" in printed
     assert "1 sites can federate" in printed
-    result = fedfomo.federate(lambda: nn.Linear(3, 2), fedfomo.read_sites(tmp_path), rounds=1, workers=0, beside=())
+    result = fedfomo.federate(lambda: nn.Linear(3, 2), fedfomo.load_sites(tmp_path), rounds=1, workers=0, beside=())
     assert any(note.startswith("note: 20 samples of leeds's test data are in its training") for note in result.notes)
 
 

@@ -17,7 +17,7 @@ from fedfomo.cli.main import COMMANDS, main
 from fedfomo.cli.terminal import parse
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, write_toml
-from fedfomo.runs.run import left_out, runs_of
+from fedfomo.runs.run import excluded_methods, runs_of
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
 
@@ -311,7 +311,7 @@ def test_all_methods_are_those_that_can_run() -> None:
     config = parse("compare", CompareConfig, ["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
     methods = {planned.method for planned in runs_of(config)}
     assert set(ALGORITHMS) - methods == {"oracle", *READ_RECORDS, *JUDGE_BY_TRAINING}
-    assert {note.split()[0] for note in left_out(config)} == set(ALGORITHMS) - methods
+    assert {note.split()[0] for note in excluded_methods(config)} == set(ALGORITHMS) - methods
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

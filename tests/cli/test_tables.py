@@ -4,13 +4,15 @@ from rich.console import Console
 
 from fedfomo.cli.tables import comparison_table
 from fedfomo.core.model import Score
-from fedfomo.core.round import Traffic
+from fedfomo.core.round import CommunicationCost
 from fedfomo.runs.run import RunRecord
 
 
 def record(seed: int, accuracy: float) -> RunRecord:
     scores = {client: Score(0.5, accuracy, 10) for client in range(3)}
-    return RunRecord("local", {}, seed, scores, scores, Traffic(), None, None, {}, 1, None, None, None, None, 0.0)
+    return RunRecord(
+        "local", {}, seed, scores, scores, CommunicationCost(), None, None, {}, 1, None, None, None, None, 0.0
+    )
 
 
 def shown(records: list[RunRecord]) -> str:

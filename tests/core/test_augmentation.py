@@ -12,11 +12,11 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Look
+from fedfomo.privacy.accountant import Query
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import SeededNoise
-from fedfomo.privacy.private_data import Meter, Sealed
-from fedfomo.simulation.worker import Problem, stack_of
+from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
+from fedfomo.simulation.worker import FederatedProblem, stack_of
 from toy_problems import points_problem
 
 TRAINER = Sgd(batch_size=4, epochs=2, augment=True)
@@ -88,24 +88,24 @@ def test_without_it_batches_are_what_they_were() -> None:
 
 
 def test_private_images_stay_sealed_and_are_paid_for_once() -> None:
-    meter = Meter(SeededNoise(stream(0, "noise")), {}, lambda bill: True)
+    meter = BudgetTracker(SeededNoise(stream(0, "noise")), {}, lambda bill: True)
     trainer = DpSgd(TRAINER, 1.0, 1.0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 8))
     model = Model(network)
-    for batch in trainer.batches(Sealed(images(8), ("training",), meter), 1, stream(0, "training")):
-        assert isinstance(batch, Sealed)
+    for batch in trainer.batches(PrivateExamples(images(8), ("training",), meter), 1, stream(0, "training")):
+        assert isinstance(batch, PrivateExamples)
         with pytest.raises(InputError, match="inputs of private examples"):
             _ = batch.inputs
         for image, label in zip(batch.opened().inputs, batch.opened().labels.tolist(), strict=True):
             assert any(torch.equal(image, one) for one in variations(images(8).inputs[label], 4))
         trainer.gradient(model, batch)
-    assert meter.bill == {Look("training", 1.0, 0.5): 2}
+    assert meter.bill == {Query("training", 1.0, 0.5): 2}
 
 
 def test_clients_whose_images_vary_are_not_stacked() -> None:
     model = Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 8)))
     data = [ClientData(images(8), images(4), images(4))]
-    problem = Problem(model, model.read(), data, replace(TRAINER, augment=False), 0)
+    problem = FederatedProblem(model, model.read(), data, replace(TRAINER, augment=False), 0)
     assert stack_of(problem, model) is not None
     assert stack_of(replace(problem, trainer=TRAINER), model) is None
 

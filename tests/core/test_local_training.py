@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Pull, Sgd, Task
+from fedfomo.core.local_training import ProximalTerm, Sgd, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
@@ -17,8 +17,8 @@ from toy_problems import initialised, perceptron, point, points, scalar_model, t
 PLAIN = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=1, batch_size=50)
 
 
-def train(sgd: Sgd, start: float, examples: Examples, round: int = 0, pull: Pull | None = None) -> float:
-    return sgd.train(scalar_model(), Task(point(start), examples, round, stream(0), pull)).item()
+def train(sgd: Sgd, start: float, examples: Examples, round: int = 0, pull: ProximalTerm | None = None) -> float:
+    return sgd.train(scalar_model(), TrainingJob(point(start), examples, round, stream(0), pull)).item()
 
 
 def variant(**changes: float) -> Sgd:
@@ -54,12 +54,12 @@ def test_momentum_keeps_a_share_of_the_step_before() -> None:
 
 def test_a_pull_adds_its_strength_times_the_distance() -> None:
     # Gradient 2(4 − 8) + 3(4 − 10) = −26.
-    assert train(PLAIN, 4, targets(8), pull=Pull(point(10), 3.0)) == 4 + 0.25 * 26
+    assert train(PLAIN, 4, targets(8), pull=ProximalTerm(point(10), 3.0)) == 4 + 0.25 * 26
 
 
 def test_a_pull_leaves_buffers_alone() -> None:
     gradient = torch.zeros(2)
-    Pull(point(1, 2, 77), 2.0).add_gradient(gradient, point(3, 3))
+    ProximalTerm(point(1, 2, 77), 2.0).add_gradient(gradient, point(3, 3))
     assert gradient.tolist() == [2.0 * (3 - 1), 2.0 * (3 - 2)]
 
 
@@ -67,7 +67,7 @@ def test_all_terms_together() -> None:
     # x = 4: 2(4 − 8) + 0.5 · 4 + 3(4 − 10) = −24, so v = −24 and x = 4 + 6 = 10.
     # x = 10: 2(10 − 8) + 0.5 · 10 + 3(10 − 10) = 9, so v = −12 + 9 = −3 and x = 10.75.
     sgd = variant(weight_decay=0.5, momentum=0.5, epochs=2)
-    assert train(sgd, 4, targets(8), pull=Pull(point(10), 3.0)) == 10.75
+    assert train(sgd, 4, targets(8), pull=ProximalTerm(point(10), 3.0)) == 10.75
 
 
 def test_the_mean_gradient_of_a_batch_counts() -> None:
@@ -99,7 +99,7 @@ def test_the_start_is_left_as_it_was() -> None:
     model, examples = initialised(with_batch_norm), points(20, 0, stream(0))
     start = model.read()
     kept = start.clone()
-    trained = Sgd(batch_size=6).train(model, Task(start, examples, 0, stream(1)))
+    trained = Sgd(batch_size=6).train(model, TrainingJob(start, examples, 0, stream(1)))
     assert torch.equal(start, kept)
     assert not torch.equal(trained, start)
     again = trained.clone()
@@ -110,7 +110,7 @@ def test_the_start_is_left_as_it_was() -> None:
 def test_without_examples_the_start_comes_back() -> None:
     model = scalar_model()
     start = point(3)
-    trained = PLAIN.train(model, Task(start, targets(), 0, stream(0)))
+    trained = PLAIN.train(model, TrainingJob(start, targets(), 0, stream(0)))
     assert trained.tolist() == [3.0]
     assert trained.data_ptr() != start.data_ptr()
 
@@ -131,16 +131,16 @@ def test_flat_descent_is_torchs(build: type[nn.Module], momentum: float) -> None
             optimiser.zero_grad()
             nn.functional.cross_entropy(net(batch.inputs), batch.labels).backward()
             optimiser.step()
-    trained = sgd.train(model, Task(model.read(), examples, 0, stream(4)))
+    trained = sgd.train(model, TrainingJob(model.read(), examples, 0, stream(4)))
     assert torch.allclose(trained, Model(net).read(), rtol=1e-5, atol=1e-6)
 
 
 def test_the_stream_decides_the_order_of_examples() -> None:
     model, examples = initialised(perceptron), points(20, 0, stream(0))
     sgd, start = Sgd(batch_size=4, epochs=1), model.read()
-    first = sgd.train(model, Task(start, examples, 0, stream(1)))
-    assert torch.equal(sgd.train(model, Task(start, examples, 0, stream(1))), first)
-    assert not torch.equal(sgd.train(model, Task(start, examples, 0, stream(2))), first)
+    first = sgd.train(model, TrainingJob(start, examples, 0, stream(1)))
+    assert torch.equal(sgd.train(model, TrainingJob(start, examples, 0, stream(1))), first)
+    assert not torch.equal(sgd.train(model, TrainingJob(start, examples, 0, stream(2))), first)
 
 
 @pytest.mark.parametrize("build", [perceptron, with_dropout])
@@ -149,16 +149,16 @@ def test_torchs_own_generator_is_neither_read_nor_moved(build: type[nn.Module]) 
     start = model.read()
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first = Sgd(epochs=1).train(model, Task(start, examples, 0, stream(1)))
+    first = Sgd(epochs=1).train(model, TrainingJob(start, examples, 0, stream(1)))
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert torch.equal(Sgd(epochs=1).train(model, Task(start, examples, 0, stream(1))), first)
+    assert torch.equal(Sgd(epochs=1).train(model, TrainingJob(start, examples, 0, stream(1))), first)
 
 
 def test_dropout_draws_differently_in_another_stream() -> None:
     model, examples = initialised(with_dropout), points(20, 0, stream(0))
     one_batch = Sgd(epochs=1, batch_size=20)  # the order in a single batch matters to nothing but rounding
-    a, b = (one_batch.train(model, Task(model.read(), examples, 0, stream(s))) for s in (1, 2))
+    a, b = (one_batch.train(model, TrainingJob(model.read(), examples, 0, stream(s))) for s in (1, 2))
     assert not torch.allclose(a, b, atol=1e-4)
 
 
@@ -167,7 +167,9 @@ def test_frozen_parameters_stay_where_they_are() -> None:
     module[0].requires_grad_(False)
     model = Model(module)
     start = model.read()
-    trained = Sgd(momentum=0.9).train(model, Task(start, points(20, 0, stream(0)), 0, stream(1), Pull(start + 1, 0.5)))
+    trained = Sgd(momentum=0.9).train(
+        model, TrainingJob(start, points(20, 0, stream(0)), 0, stream(1), ProximalTerm(start + 1, 0.5))
+    )
     trainable = model.layout.num_trainable
     assert torch.equal(trained[trainable:], start[trainable:])
     assert not torch.equal(trained[:trainable], start[:trainable])
@@ -187,7 +189,7 @@ def test_tied_weights_train_as_one() -> None:
     # d/dx (x² − 3)² = 2(x² − 3) · 2x = −8 at 1.
     sgd = Sgd(learning_rate=0.125, weight_decay=0.0, epochs=1)
     examples = Examples(torch.ones(1, 1), torch.tensor([3.0]))
-    assert sgd.train(scalar_model(Twice()), Task(point(1), examples, 0, stream(0))).tolist() == [2.0]
+    assert sgd.train(scalar_model(Twice()), TrainingJob(point(1), examples, 0, stream(0))).tolist() == [2.0]
 
 
 @pytest.mark.parametrize(

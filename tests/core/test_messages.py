@@ -14,16 +14,16 @@ from torch import Tensor
 
 from fedfomo.core.messages import (
     Ids,
+    MessageError,
     Numbers,
     Parameters,
     Table,
-    WireError,
-    fault_of,
-    has_broken_model,
+    has_nonfinite_model,
+    message_size,
     numbers_in,
     pack,
     unpack,
-    weight_of,
+    validate,
 )
 from toy_problems import fingerprint, ids, numbers, point
 
@@ -104,13 +104,13 @@ def test_a_missing_field_is_missed(sent: Message, data: st.DataObject) -> None:
     required += ["inner.count", "inner.share", "inner.is_new"]
     dropped = data.draw(st.sampled_from(required))
     del flat[dropped]
-    with pytest.raises(WireError, match=f"field '{dropped}' is missing"):
+    with pytest.raises(MessageError, match=f"field '{dropped}' is missing"):
         unpack(Message, flat)
 
 
 @given(messages, st.sampled_from(["more", "model.0", "inner.other", "optional.x", "by_client.3.x", "weights."]))
 def test_a_field_too_many_is_refused(sent: Message, name: str) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(MessageError):
         unpack(Message, {**pack(sent), name: point(1)})
 
 
@@ -154,7 +154,7 @@ def test_packing_copies_nothing() -> None:
     ],
 )
 def test_a_field_of_another_kind_is_refused_by_name(name: str, tensor: Tensor, complaint: str) -> None:
-    with pytest.raises(WireError, match=complaint):
+    with pytest.raises(MessageError, match=complaint):
         unpack(Message, {**pack(message()), name: tensor})
 
 
@@ -184,14 +184,14 @@ def test_a_field_of_another_kind_is_refused_by_name(name: str, tensor: Tensor, c
     ],
 )
 def test_names_made_up_by_a_sender_are_refused(name: str) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(MessageError):
         unpack(Message, {**pack(message()), name: point(1, 2)})
 
 
 def test_nothing_is_what_local_training_sends() -> None:
     assert pack(None) == {}
     assert unpack(type(None), {}) is None
-    with pytest.raises(WireError, match="unexpected field 'model'"):
+    with pytest.raises(MessageError, match="unexpected field 'model'"):
         unpack(type(None), {"model": point(1)})
 
 
@@ -233,7 +233,7 @@ def test_schemas_that_no_message_can_follow_are_refused() -> None:
     ],
 )
 def test_what_is_unfit_for_use_is_named(changes: dict[str, object], fault: str | None) -> None:
-    assert fault_of(Message, message(**changes), model_size=2, num_clients=3) == fault
+    assert validate(Message, message(**changes), model_size=2, num_clients=3) == fault
 
 
 @dataclass(frozen=True)
@@ -245,29 +245,29 @@ class Lists:
 
 def test_lists_in_a_tuple_or_mapping_may_differ_in_length() -> None:
     sent = Lists({0: ids(1), 2: ids(0, 1)}, (numbers(1), numbers()), torch.zeros(3))
-    assert fault_of(Lists, unpack(Lists, pack(sent)), model_size=2, num_clients=3) is None
+    assert validate(Lists, unpack(Lists, pack(sent)), model_size=2, num_clients=3) is None
     strangers = replace(sent, by_client={0: ids(3)})
-    assert fault_of(Lists, strangers, model_size=2, num_clients=3) == "'by_client.0' names a client that does not exist"
+    assert validate(Lists, strangers, model_size=2, num_clients=3) == "'by_client.0' names a client that does not exist"
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.uint16])
 def test_numbers_that_no_file_holds_are_refused(dtype: torch.dtype) -> None:
     sent = Lists({}, (), torch.zeros(3, dtype=dtype))
-    with pytest.raises(WireError, match="which no message carries"):
+    with pytest.raises(MessageError, match="which no message carries"):
         unpack(Lists, pack(sent))
-    assert "which no message carries" in str(fault_of(Lists, sent, model_size=2, num_clients=3))
+    assert "which no message carries" in str(validate(Lists, sent, model_size=2, num_clients=3))
 
 
 def test_nobody_has_an_id_below_zero() -> None:
-    with pytest.raises(WireError, match="not numbered"):
+    with pytest.raises(MessageError, match="not numbered"):
         unpack(Lists, {"anything": point(1), "by_client.-1": ids(1)})
 
 
 def test_sizes_are_counted_in_bytes_and_in_models() -> None:
     sent = message(optional=point(1, 1))
     # Three models of two float32, two weights, two ids, a 2 × 2 table, and three plain values of 8, 8 and 1 byte.
-    assert weight_of(sent) == (3 * 2, 3 * 2 * 4 + 2 * 8 + 2 * 8 + 4 * 8 + 8 + 8 + 1)
-    assert weight_of(None) == (0, 0)
+    assert message_size(sent) == (3 * 2, 3 * 2 * 4 + 2 * 8 + 2 * 8 + 4 * 8 + 8 + 8 + 1)
+    assert message_size(None) == (0, 0)
 
 
 def test_everything_but_models_can_be_logged() -> None:
@@ -286,6 +286,6 @@ def test_tensors_of_no_declared_kind_are_not_logged() -> None:
 
 
 def test_models_are_broken_by_what_is_no_number_and_other_numbers_may_be_undefined() -> None:
-    assert not has_broken_model({0: torch.zeros(2), 1: torch.tensor([math.nan], dtype=torch.float64)})
-    assert has_broken_model({0: torch.zeros(2), 1: torch.tensor([0.0, math.inf])})
-    assert not has_broken_model(None)
+    assert not has_nonfinite_model({0: torch.zeros(2), 1: torch.tensor([math.nan], dtype=torch.float64)})
+    assert has_nonfinite_model({0: torch.zeros(2), 1: torch.tensor([0.0, math.inf])})
+    assert not has_nonfinite_model(None)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fedfomo.core import model as model_module
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Sgd, Task
-from fedfomo.core.model import Model, Score, accuracy, works_channels_last
+from fedfomo.core.local_training import Sgd, TrainingJob
+from fedfomo.core.model import Model, Score, accuracy, prefers_channels_last
 from fedfomo.core.rng import stream
 from toy_problems import (
     Scalar,
@@ -255,10 +255,10 @@ class _Viewing(nn.Module):
 def test_only_convolutions_that_do_not_mind_run_with_channels_last() -> None:
     images = torch.randn(5, 2, 4, 4)
     convolutions = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
-    assert works_channels_last(convolutions, images)
-    assert not works_channels_last(_Viewing(), images)
-    assert not works_channels_last(nn.Sequential(nn.Flatten(), nn.Linear(32, 2)), images)
-    assert not works_channels_last(convolutions, torch.randn(5, 32))
+    assert prefers_channels_last(convolutions, images)
+    assert not prefers_channels_last(_Viewing(), images)
+    assert not prefers_channels_last(nn.Sequential(nn.Flatten(), nn.Linear(32, 2)), images)
+    assert not prefers_channels_last(convolutions, torch.randn(5, 32))
     assert convolutions[0].weight.is_contiguous()  # the trial was on a copy
 
 
@@ -269,7 +269,7 @@ def test_channels_last_changes_the_order_in_memory_and_not_the_model() -> None:
     last = Model(copy.deepcopy(module), channels_last=True)
     assert last.state_dict(last.read()).keys() == usual.state_dict(usual.read()).keys()
     for model in (usual, last):
-        trained = Sgd(epochs=2, batch_size=7).train(model, Task(model.read(), examples, 0, stream(0)))
+        trained = Sgd(epochs=2, batch_size=7).train(model, TrainingJob(model.read(), examples, 0, stream(0)))
         fresh = copy.deepcopy(module)
         fresh.load_state_dict(model.state_dict(trained))
         torch.testing.assert_close(Model(fresh).loss(Model(fresh).read(), examples), model.loss(trained, examples))

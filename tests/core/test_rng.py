@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfomo.core.rng import layers_draw_from, numpy_stream, stream
+from fedfomo.core.rng import layer_rng, numpy_stream, stream
 
 purposes = st.lists(st.integers(-5, 10**6) | st.text(max_size=5), max_size=4).map(tuple)
 
@@ -53,18 +53,18 @@ def test_streams_do_not_touch_torchs_own_generator() -> None:
 def test_layers_draw_from_the_stream_and_leave_no_trace() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    with layers_draw_from(stream(1)):
+    with layer_rng(stream(1)):
         first = torch.rand(3)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    with layers_draw_from(stream(1)):
+    with layer_rng(stream(1)):
         assert torch.equal(torch.rand(3), first)
-    with layers_draw_from(stream(2)):
+    with layer_rng(stream(2)):
         assert not torch.equal(torch.rand(3), first)
 
 
 def test_torchs_own_generator_is_restored_after_a_failure() -> None:
     before = torch.get_rng_state()
-    with pytest.raises(RuntimeError, match="invalid"), layers_draw_from(stream(1)):
+    with pytest.raises(RuntimeError, match="invalid"), layer_rng(stream(1)):
         torch.rand(3).view(7)
     assert torch.equal(torch.get_rng_state(), before)

@@ -11,12 +11,12 @@ from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.local import Local, Memory
 from fedfomo.core.round import (
+    CommunicationCost,
     Federation,
-    Traffic,
     cohort_size,
-    dispatch_all,
+    configure_clients,
     messages_of,
-    play_round,
+    run_round,
     traffic_of,
 )
 from toy_problems import (
@@ -35,7 +35,7 @@ THREE = Federation(FedAvg(), num_clients=3, model_size=1, seed=0)
 
 def test_uploads_reach_the_method_and_become_the_next_state() -> None:
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0)])
-    played = play_round(federation_of(problem, FedAvg()), State(point(0)), 0, [0, 1], InProcess(problem, FedAvg()))
+    played = run_round(federation_of(problem, FedAvg()), State(point(0)), 0, [0, 1], InProcess(problem, FedAvg()))
     assert {n: upload.model.item() for n, upload in played.uploads.items()} == {0: 4.0, 1: -2.0}
     assert played.state.model.item() == 1.0
     assert played.refused == {}
@@ -51,7 +51,7 @@ def test_uploads_reach_the_method_and_become_the_next_state() -> None:
 )
 def test_a_faulty_upload_is_refused_with_a_reason_and_the_rest_counts(model: Tensor, fault: str) -> None:
     uploads = {0: Upload(model, 5), 2: Upload(point(6), 5)}
-    played = play_round(THREE, State(point(0)), 0, [0, 2], lambda t, downloads: uploads.items())
+    played = run_round(THREE, State(point(0)), 0, [0, 2], lambda t, downloads: uploads.items())
     assert played.refused == {0: fault}
     assert sorted(played.uploads) == [2]
     assert played.state.model.item() == 6.0
@@ -59,24 +59,24 @@ def test_a_faulty_upload_is_refused_with_a_reason_and_the_rest_counts(model: Ten
 
 def test_uploads_are_collected_in_the_order_of_ids_whoever_answers_first() -> None:
     uploads = {n: Upload(point(n), 5) for n in (2, 0, 1)}
-    played = play_round(THREE, State(point(0)), 0, [0, 1, 2], lambda t, downloads: uploads.items())
+    played = run_round(THREE, State(point(0)), 0, [0, 1, 2], lambda t, downloads: uploads.items())
     assert list(played.uploads) == [0, 1, 2]
 
 
 def test_only_faulty_uploads_are_as_good_as_none() -> None:
     state = State(point(7))
-    played = play_round(THREE, state, 0, [0], lambda t, downloads: [(0, Upload(point(math.inf), 5))])
+    played = run_round(THREE, state, 0, [0], lambda t, downloads: [(0, Upload(point(math.inf), 5))])
     assert played.state.model is state.model
 
 
 def test_refused_uploads_have_travelled_all_the_same() -> None:
-    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: [(0, Upload(point(math.nan), 5))])
+    played = run_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: [(0, Upload(point(math.nan), 5))])
     assert (played.traffic.models_down, played.traffic.models_up) == (2.0, 1.0)
 
 
 def test_an_exchange_sees_the_cohorts_downloads_only() -> None:
     seen: list[list[int]] = []
-    play_round(THREE, State(point(0)), 4, [2, 0], lambda t, downloads: seen.append([t, *downloads]) or ())  # type: ignore[func-returns-value]
+    run_round(THREE, State(point(0)), 4, [2, 0], lambda t, downloads: seen.append([t, *downloads]) or ())  # type: ignore[func-returns-value]
     assert seen == [[4, 2, 0]]
 
 
@@ -96,9 +96,9 @@ def test_traffic_adds_up() -> None:
     down = {0: Download(point(1, 2)), 1: Download(point(1, 2))}
     up = {1: Upload(point(1, 2), 3)}
     once = traffic_of(2, down, up)
-    assert once == Traffic(2.0, 1.0, 16, 16)
-    assert once + once == Traffic(4.0, 2.0, 32, 32)
-    assert Traffic() + once == once
+    assert once == CommunicationCost(2.0, 1.0, 16, 16)
+    assert once + once == CommunicationCost(4.0, 2.0, 32, 32)
+    assert CommunicationCost() + once == once
 
 
 def test_what_a_client_is_sent_depends_on_seed_round_and_client_and_not_on_who_else_is_there() -> None:
@@ -106,11 +106,11 @@ def test_what_a_client_is_sent_depends_on_seed_round_and_client_and_not_on_who_e
     problem = scalar_problem([(8.0, 8.0)] * 12)
     federation = federation_of(problem, algorithm)
     start = algorithm.start_server(problem.start(ROUNDS))
-    state = play_round(federation, start, 0, range(12), InProcess(problem, algorithm)).state
+    state = run_round(federation, start, 0, range(12), InProcess(problem, algorithm)).state
 
     def sent(t: int, cohort: list[int], seed: int = 0) -> list[int]:
         of = Federation(algorithm, 12, 1, seed)
-        return dispatch_all(of, state, t, cohort)[5].ids.tolist()
+        return configure_clients(of, state, t, cohort)[5].ids.tolist()
 
     assert sent(1, [5]) == sent(1, [0, 5, 9]) == sent(1, [9, 5])
     assert len({tuple(sent(t, [5])) for t in range(8)}) >= 7
@@ -149,7 +149,7 @@ def test_the_size_of_a_cohort_survives_rounding(num_clients: int, participation:
 
 def test_uploads_that_nobody_asked_for_are_refused() -> None:
     uploads = {n: Upload(point(9), 5) for n in (-1, 1, 2, 99)} | {0: None}
-    played = play_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: uploads.items())
+    played = run_round(THREE, State(point(0)), 0, [0, 1], lambda t, downloads: uploads.items())
     assert played.refused == {
         -1: "nobody asked for it",
         0: "nothing arrived",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Pull, Sgd, Task
+from fedfomo.core.local_training import ProximalTerm, Sgd, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.core.vectorised import Stack, per_example
@@ -22,9 +22,9 @@ def stacked(model: Model) -> Stack:
     return stack
 
 
-def tasks_of(model: Model, sizes: list[int], **options: object) -> list[Task]:
+def tasks_of(model: Model, sizes: list[int], **options: object) -> list[TrainingJob]:
     return [
-        Task(model.read() + 0.01 * n, points(size, n, stream(n)), 3, stream(7, n), **options)  # type: ignore[arg-type]
+        TrainingJob(model.read() + 0.01 * n, points(size, n, stream(n)), 3, stream(7, n), **options)  # type: ignore[arg-type]
         for n, size in enumerate(sizes)
     ]
 
@@ -44,12 +44,12 @@ def test_pulls_masks_and_epochs_are_each_clients_own() -> None:
     start, examples = model.read(), points(12, 0, stream(0))
     half = torch.arange(len(start)) < len(start) // 2
 
-    def tasks() -> list[Task]:
+    def tasks() -> list[TrainingJob]:
         return [
-            Task(start, examples, 0, stream(1)),
-            Task(start, examples, 0, stream(1), penalty=Pull(start + 1, 0.5)),
-            Task(start, examples, 0, stream(1), moving=half),
-            Task(start, examples, 0, stream(1), epochs=5),
+            TrainingJob(start, examples, 0, stream(1)),
+            TrainingJob(start, examples, 0, stream(1), penalty=ProximalTerm(start + 1, 0.5)),
+            TrainingJob(start, examples, 0, stream(1), moving=half),
+            TrainingJob(start, examples, 0, stream(1), epochs=5),
         ]
 
     together = stacked(model).train(sgd, tasks())
@@ -140,8 +140,8 @@ def test_labels_of_several_values_are_stacked_too() -> None:
         model = Model(perceptron(), loss, lambda outputs, labels: -(outputs - labels).abs().mean(1))
         stack = Stack.of(model, examples)
         assert stack is not None
-        task = Task(model.read(), examples, 0, stream(5))
-        again = Task(model.read(), examples, 0, stream(5))
+        task = TrainingJob(model.read(), examples, 0, stream(5))
+        again = TrainingJob(model.read(), examples, 0, stream(5))
         sgd = Sgd(batch_size=3, epochs=2)
         torch.testing.assert_close(stack.train(sgd, [task])[0], sgd.train(model, again), **CLOSE)
         assert stack.score([(model.read(), examples)])[0].loss == pytest.approx(model.loss(model.read(), examples))

@@ -9,7 +9,7 @@ import torch
 from cli_calls import call
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.datasets.standardise import Scale
-from fedfomo.runs.config import RunConfig, Setting
+from fedfomo.runs.config import ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import build
 from fedfomo.runs.setup import prepare
 
@@ -39,7 +39,7 @@ def test_all_parts_of_a_client_are_scaled_alike() -> None:
 
 
 def test_only_the_inputs_of_a_standardised_run_differ() -> None:
-    plain, scaled = (prepare(Setting(workers=0, standardise=choice), 0) for choice in (False, True))
+    plain, scaled = (prepare(ExperimentConfig(workers=0, standardise=choice), 0) for choice in (False, True))
     assert plain.scale is None
     assert scaled.scale is not None
     assert scaled.scenario.partition.groups == plain.scenario.partition.groups
@@ -67,7 +67,7 @@ def test_a_run_says_how_its_inputs_were_scaled(tmp_path: Path, capsys: pytest.Ca
     flags = ["--clients", "3", "--rounds", "1", "--epochs", "1", "--workers", "0", "--standardise"]
     call("run", "--out", str(run), *flags)
     kept = json.loads((run / "environment.json").read_text())
-    assert kept["scale"] == prepare(Setting(standardise=True), 0).scale.described()  # pyright: ignore[reportOptionalMemberAccess]
+    assert kept["scale"] == prepare(ExperimentConfig(standardise=True), 0).scale.described()  # pyright: ignore[reportOptionalMemberAccess]
     assert len(kept["source"]) == 64
     capsys.readouterr()
     call("export", str(run), "--site", "0", "--out", str(tmp_path / "model.safetensors"))

@@ -12,9 +12,9 @@ from torch import Tensor
 from federations import same, simulated
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.core import messages
-from fedfomo.core.round import dispatch_all, messages_of, play_round, sends_examples
-from fedfomo.deployment.encryption import Purpose, Sealer
-from fedfomo.deployment.envelopes import Parcel, most_bytes
+from fedfomo.core.round import configure_clients, messages_of, run_round, uploads_examples
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.envelopes import Envelope, most_bytes
 from fedfomo.deployment.settings import SiteFolder
 from fedfomo.deployment.validation import most_numbers
 from fedfomo.errors import InputError
@@ -58,15 +58,15 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_federation(tmp_path, method="fedavg", rounds=1)
-    server = Sealer.read(folder.server / "sealing.key")
-    answers: list[Parcel] = []
+    server = MessageCipher.read(folder.server / "sealing.key")
+    answers: list[Envelope] = []
 
     def change(name: str, number: int, order: bytes, answer: Answer) -> Any:
-        site = Sealer.read(SiteFolder(folder.sites / name).seal)
-        asked = Parcel.read(site.open(server.public_key, order, Purpose.ORDER))
-        asked = Parcel({**asked.header, "method": "fedavg-shared"}, asked.tensors)
+        site = MessageCipher.read(SiteFolder(folder.sites / name).seal)
+        asked = Envelope.read(site.open(server.public_key, order, Purpose.ORDER))
+        asked = Envelope({**asked.header, "method": "fedavg-shared"}, asked.tensors)
         sealed = answer(server.seal(site.public_key, asked.to_bytes(), Purpose.ORDER))
-        answers.append(Parcel.read(server.open(site.public_key, sealed, Purpose.ANSWER)))
+        answers.append(Envelope.read(server.open(site.public_key, sealed, Purpose.ANSWER)))
         return honest(name, number, order, answer)
 
     play(folder, change)
@@ -79,7 +79,7 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_a_method_whose_uploads_can_hold_anything_says_that_it_sends_examples(method: str) -> None:
     algorithm = make_algorithm(method)
-    assert _holds_anything(messages_of(algorithm).upload) == sends_examples(algorithm)
+    assert _holds_anything(messages_of(algorithm).upload) == uploads_examples(algorithm)
 
 
 @pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(WITHOUT)))
@@ -87,15 +87,15 @@ def test_no_honest_upload_is_refused_for_its_size(method: str) -> None:
     problem, algorithm = points_problem(), make_algorithm(method)
     federation, clients = federation_of(problem, algorithm), range(len(problem.clients))
     begin = algorithm.start_server(problem.start(ROUNDS))
-    state = play_round(federation, begin, 0, clients, InProcess(problem, algorithm)).state
-    downloads = dispatch_all(federation, state, 1, clients)
+    state = run_round(federation, begin, 0, clients, InProcess(problem, algorithm)).state
+    downloads = configure_clients(federation, state, 1, clients)
     longest = max([len(problem.initial), *(t.numel() for d in downloads.values() for t in messages.pack(d).values())])
     most = most_numbers(messages_of(algorithm).upload, longest, len(clients))
     for _, upload in InProcess(problem, algorithm)(1, downloads):
         for bits in (8, 32):
-            content = Parcel({}, messages.pack(upload)).to_bytes(bits)
+            content = Envelope({}, messages.pack(upload)).to_bytes(bits)
             assert len(content) < most_bytes(most)
-            assert Parcel.read(content, most).tensors.keys() == messages.pack(upload).keys()
+            assert Envelope.read(content, most).tensors.keys() == messages.pack(upload).keys()
 
 
 def _holds_anything(schema: Any) -> bool:

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from fedfomo.deployment.audit_log import DeliveryLog, Owners, fault_in, witness_of
+from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, fault_in, witness_of
 from fedfomo.errors import InputError
 from fedfomo.io import write_atomically
 
@@ -195,7 +195,7 @@ def test_status_while_the_server_writes_is_no_tampering(tmp_path: Path) -> None:
 
 
 def test_owners_are_known_as_long_as_their_models_may_be_sent_and_no_longer() -> None:
-    owners = Owners()
+    owners = ModelProvenance()
     for number in range(100):
         owners.note("leeds", [f"leeds-{number}"])
         owners.note("turin", [f"turin-{number}", f"turin-{number}-b"])
@@ -209,7 +209,7 @@ def test_owners_are_known_as_long_as_their_models_may_be_sent_and_no_longer() ->
 
 
 def test_a_model_is_of_whoever_uploaded_it_first_until_nobody_has_it_any_more() -> None:
-    owners = Owners()
+    owners = ModelProvenance()
     owners.note("leeds", ["a model"])
     owners.note("lyon", ["a model", "a model"])
     assert owners.of({"x": "a model"}) == {"x": "leeds"}
@@ -224,7 +224,7 @@ def test_a_model_is_of_whoever_uploaded_it_first_until_nobody_has_it_any_more() 
 
 
 def test_a_thief_does_not_inherit_what_its_owner_has_moved_on_from() -> None:
-    owners = Owners()
+    owners = ModelProvenance()
     owners.note("leeds", ["a model"])
     owners.note("lyon", ["a model"])
     for number in range(2):

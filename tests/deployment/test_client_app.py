@@ -12,11 +12,11 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fedfomo.deployment.client_app import introduce, train
-from fedfomo.deployment.encryption import Purpose, Sealer, SealError
+from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
 from fedfomo.deployment.flower_records import PROOF, SITE, content_of
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import SITE_VARIABLE
-from fedfomo.deployment.site_connections import Post
+from fedfomo.deployment.site_connections import SiteConnections
 from in_memory_transport import Loopback, make_federation
 
 
@@ -60,7 +60,7 @@ def test_an_order_is_carried_out_unless_it_is_much_too_old(
 
 @pytest.mark.parametrize("purpose", Purpose)
 def test_what_was_sealed_for_one_purpose_serves_no_other(purpose: Purpose) -> None:
-    server, site = Sealer(bytes([1] * 32)), Sealer(bytes([2] * 32))
+    server, site = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))
     sealed = server.seal(site.public_key, b"a model", purpose)
     assert site.open(server.public_key, sealed, purpose) == b"a model"
     assert server.open(site.public_key, sealed, purpose) == b"a model"  # one key at both ends: hence purposes
@@ -99,7 +99,7 @@ def test_a_stranger_that_says_anything_is_not_let_in_and_stops_nobody(tmp_path: 
             self._replies[name] = claim if isinstance(claim, Exception) else Message(content, reply_to=asked)
             return [name]
 
-    assert Post(Strangers(folder), folder).online() == {}
+    assert SiteConnections(Strangers(folder), folder).online() == {}
 
 
 def test_a_site_whose_key_is_not_known_to_flower_is_let_in_when_it_proves_itself(
@@ -119,4 +119,4 @@ def test_a_site_whose_key_is_not_known_to_flower_is_let_in_when_it_proves_itself
             return ["question"]
 
     slot = next(site.slot for site in folder.registry() if site.name == "leeds")
-    assert Post(Plain(folder), folder).online() == {slot: 10}
+    assert SiteConnections(Plain(folder), folder).online() == {slot: 10}

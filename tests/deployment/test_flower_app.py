@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.deployment.subprocesses import Group, answers, environment, free_port, program, wait_until
+from fedfomo.deployment.subprocesses import ProcessGroup, answers, environment, free_port, program, wait_until
 
 pytestmark = pytest.mark.deployment
 
@@ -26,7 +26,7 @@ def superlink(tmp_path: Path) -> Iterator[dict[str, str]]:
     (tmp_path / "flower" / "config.toml").write_text(address)
     command = [program("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
     with (tmp_path / "log").open("wb") as log:
-        link = Group(command, around, log)
+        link = ProcessGroup(command, around, log)
     try:
         assert wait_until(lambda: answers("127.0.0.1", port), 60)
         yield around

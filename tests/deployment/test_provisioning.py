@@ -11,7 +11,7 @@ from cryptography import x509
 
 from cli_calls import refused
 from federations import fedfomo
-from fedfomo.deployment.encryption import Purpose, Sealer, SealError
+from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
 from fedfomo.deployment.provisioning import add_site, provision
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
 from fedfomo.errors import InputError
@@ -109,7 +109,8 @@ def test_sites_that_are_added_at_once_are_all_registered(tmp_path: Path) -> None
 def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> None:
     folder = _make(tmp_path)
     server, leeds, turin = (
-        Sealer.read(path / "sealing.key") for path in (folder.server, folder.sites / "leeds", folder.sites / "turin")
+        MessageCipher.read(path / "sealing.key")
+        for path in (folder.server, folder.sites / "leeds", folder.sites / "turin")
     )
     sealed = server.seal(leeds.public_key, b"a model", Purpose.ORDER)
     assert leeds.open(server.public_key, sealed, Purpose.ORDER) == b"a model"
@@ -181,7 +182,7 @@ def test_a_network_of_ones_own_goes_to_all(tmp_path: Path) -> None:
 
 
 def test_what_a_practitioner_writes_is_short() -> None:
-    templates = Path(__file__).parents[2] / "src" / "fedfomo" / "flower" / "templates"
+    templates = Path(__file__).parents[2] / "src" / "fedfomo" / "deployment" / "templates"
     for name in ("model.py", "data.py"):
         assert len((templates / name).read_text().splitlines()) < 30
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfomo.core.messages import WireError
+from fedfomo.core.messages import MessageError
 from fedfomo.deployment.quantisation import BLOCK, quantise, restore
 from fedfomo.deployment.settings import FederationFolder
 from in_memory_transport import make_federation, play
@@ -59,7 +59,7 @@ def test_a_form_that_is_none_is_refused() -> None:
         {**small, "model:more": small["model:low"]},
         {**small, "model": torch.randn(2000)},
     ):
-        with pytest.raises(WireError, match=r"'model[':]"):
+        with pytest.raises(MessageError, match=r"'model[':]"):
             restore(wrong)
 
 

@@ -17,11 +17,11 @@ from flwr.app import Error, Message
 
 from federations import same, simulated
 from fedfomo.cli import deploy
-from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.deployment.audit_log import fault_in
-from fedfomo.deployment.encryption import Purpose, Sealer, SealError
-from fedfomo.deployment.envelopes import Header, Parcel
+from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.envelopes import Envelope, Header
 from fedfomo.deployment.provisioning import add_site
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
@@ -43,15 +43,15 @@ def _slot(folder: FederationFolder, name: str) -> int:
     return next(site.slot for site in folder.registry() if site.name == name)
 
 
-def _read_by_the_server(folder: FederationFolder, site: Sealer, answer: bytes) -> Parcel:
-    server = Sealer.read(folder.server / "sealing.key")
-    return Parcel.read(server.open(site.public_key, answer, Purpose.ANSWER))
+def _read_by_the_server(folder: FederationFolder, site: MessageCipher, answer: bytes) -> Envelope:
+    server = MessageCipher.read(folder.server / "sealing.key")
+    return Envelope.read(server.open(site.public_key, answer, Purpose.ANSWER))
 
 
-def _forging(folder: FederationFolder, forge: Callable[[Parcel], Parcel | bytes]) -> Any:
+def _forging(folder: FederationFolder, forge: Callable[[Envelope], Envelope | bytes]) -> Any:
     """Let Lyon's answers be replaced, sealed with Lyon's own key."""
     site = SiteFolder(folder.sites / "lyon")
-    sealer, server = Sealer.read(site.seal), site.card().server_seal
+    sealer, server = MessageCipher.read(site.seal), site.card().server_seal
 
     def change(name: str, number: int, order: bytes, answer: Callable[[bytes], bytes]) -> Any:
         if name != "lyon":
@@ -63,8 +63,8 @@ def _forging(folder: FederationFolder, forge: Callable[[Parcel], Parcel | bytes]
     return change
 
 
-def _with(**tensors: Any) -> Callable[[Parcel], Parcel]:
-    return lambda parcel: Parcel(parcel.header, {**parcel.tensors, **tensors}) if parcel.tensors else parcel
+def _with(**tensors: Any) -> Callable[[Envelope], Envelope]:
+    return lambda parcel: Envelope(parcel.header, {**parcel.tensors, **tensors}) if parcel.tensors else parcel
 
 
 def _model(**changes: float) -> torch.Tensor:
@@ -83,7 +83,7 @@ def _headed(header: Header) -> bytes:
     return len(words).to_bytes(4, "little") + words
 
 
-FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
+FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
     "one NaN": (_with(**{"upload/model": _model(at_7=float("nan"))}), "not finite"),
     "minus infinity on one bias": (_with(**{"upload/model": _model(at_1200=float("-inf"))}), "not finite|norm"),
     "transposed": (_with(**{"upload/model": _model().view(1, -1)}), r"not parameters"),
@@ -112,23 +112,29 @@ FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
         r"it has 5,...,... bytes, more than 4,057,808",
     ),
     "a model that is not announced": (
-        lambda parcel: Parcel({**parcel.header, "uploads": False}, {"upload/model": _model()}),
+        lambda parcel: Envelope({**parcel.header, "uploads": False}, {"upload/model": _model()}),
         "unexpected tensor",
     ),
-    "another round's": (lambda parcel: Parcel({**parcel.header, "round": 7}, parcel.tensors), "its round is 7"),
-    "another site's": (lambda parcel: Parcel({**parcel.header, "slot": 9}, parcel.tensors), "its slot is 9"),
-    "another federation's": (lambda parcel: Parcel({**parcel.header, "federation": "x"}, parcel.tensors), "federation"),
-    "no score": (lambda parcel: Parcel({**parcel.header, "after_update": 3}, parcel.tensors), "no score"),
-    "half a score": (lambda parcel: Parcel({**parcel.header, "after_update": {"loss": 1}}, parcel.tensors), "no score"),
+    "another round's": (lambda parcel: Envelope({**parcel.header, "round": 7}, parcel.tensors), "its round is 7"),
+    "another site's": (lambda parcel: Envelope({**parcel.header, "slot": 9}, parcel.tensors), "its slot is 9"),
+    "another federation's": (
+        lambda parcel: Envelope({**parcel.header, "federation": "x"}, parcel.tensors),
+        "federation",
+    ),
+    "no score": (lambda parcel: Envelope({**parcel.header, "after_update": 3}, parcel.tensors), "no score"),
+    "half a score": (
+        lambda parcel: Envelope({**parcel.header, "after_update": {"loss": 1}}, parcel.tensors),
+        "no score",
+    ),
     "a score in words": (
-        lambda parcel: Parcel(
+        lambda parcel: Envelope(
             {**parcel.header, "after_training": {"loss": "x", "accuracy": 1.0, "num_examples": 1}}, parcel.tensors
         ),
         "no score",
     ),
     **{
         f"a score with {name}": (
-            lambda parcel, odd=odd: Parcel({**parcel.header, "after_update": {**SCORE, **odd}}, parcel.tensors),
+            lambda parcel, odd=odd: Envelope({**parcel.header, "after_update": {**SCORE, **odd}}, parcel.tensors),
             "no score",
         )
         for name, odd in {
@@ -141,7 +147,7 @@ FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
             "truth": {"accuracy": True},
         }.items()
     },
-    "a fault in numbers": (lambda parcel: Parcel({**parcel.header, "fault": 10**400}, {}), "is no text"),
+    "a fault in numbers": (lambda parcel: Envelope({**parcel.header, "fault": 10**400}, {}), "is no text"),
     "a name of 10,000 letters": (_with(**{"upload/" + "x" * 10_000: torch.zeros(1)}), "^.{300}…$"),
     "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no parcel"),
     "weights that overflow": (
@@ -150,11 +156,11 @@ FORGERIES: dict[str, tuple[Callable[[Parcel], Any], str]] = {
     ),
     "no parcel": (lambda parcel: b"nonsense", "no parcel"),
     "no word of uploads": (
-        lambda parcel: Parcel({n: v for n, v in parcel.header.items() if n != "uploads"}, parcel.tensors),
+        lambda parcel: Envelope({n: v for n, v in parcel.header.items() if n != "uploads"}, parcel.tensors),
         "whether it uploads",
     ),
     "a number of uploads": (
-        lambda parcel: Parcel({**parcel.header, "uploads": 1}, parcel.tensors),
+        lambda parcel: Envelope({**parcel.header, "uploads": 1}, parcel.tensors),
         "whether it uploads",
     ),
     "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no parcel"),
@@ -219,7 +225,7 @@ def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
         return grid_answer(order) if site == "lyon" else answer(order)
 
     def grid_answer(order: bytes) -> bytes:
-        sealer = Sealer.read(SiteFolder(folder.sites / "turin").seal)
+        sealer = MessageCipher.read(SiteFolder(folder.sites / "turin").seal)
         return sealer.seal(SiteFolder(folder.sites / "turin").card().server_seal, b"", Purpose.ANSWER)
 
     play(folder, change)
@@ -239,7 +245,7 @@ def test_an_order_that_comes_back_is_no_answer(tmp_path: Path, without_lyon: Any
 def test_an_order_that_a_site_opens_and_sends_back_is_no_answer_either(tmp_path: Path, without_lyon: Any) -> None:
     folder = make_federation(tmp_path)
     site = SiteFolder(folder.sites / "lyon")
-    sealer, server = Sealer.read(site.seal), site.card().server_seal
+    sealer, server = MessageCipher.read(site.seal), site.card().server_seal
 
     def change(name: str, number: int, order: bytes, answer: Any) -> Any:
         if name != "lyon":
@@ -265,7 +271,7 @@ def test_words_of_a_site_neither_steer_a_terminal_nor_fill_a_log(
     tmp_path: Path, fault: str, told: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_federation(tmp_path)
-    play(folder, _forging(folder, lambda parcel: Parcel({**parcel.header, "fault": fault}, {})))
+    play(folder, _forging(folder, lambda parcel: Envelope({**parcel.header, "fault": fault}, {})))
     slot = str(_slot(folder, "lyon"))
     assert [played["faults"] for played in _rounds(folder)] == [{slot: told}] * 2
     assert f"lyon: {told}" in caplog.messages
@@ -417,7 +423,7 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     trained: list[tuple[int, int]] = []
     really = Sgd.train
 
-    def train(self: Sgd, model: Model, task: Task) -> torch.Tensor:
+    def train(self: Sgd, model: Model, task: TrainingJob) -> torch.Tensor:
         trained.append((task.round, task.rng.initial_seed()))
         return really(self, model, task)
 
@@ -468,10 +474,10 @@ def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> No
     grid = Loopback(folder)
     serve(grid, folder)
     site, order = grid.orders[3]  # of the second round
-    key, server = SiteFolder(folder.sites / site), Sealer.read(folder.server / "sealing.key")
+    key, server = SiteFolder(folder.sites / site), MessageCipher.read(folder.server / "sealing.key")
     before = _files_in(key)
     answers = [grid.worker(site).carry_out(order) for _ in range(10)]
-    opened = {server.open(Sealer.read(key.seal).public_key, answer, Purpose.ANSWER) for answer in answers}
+    opened = {server.open(MessageCipher.read(key.seal).public_key, answer, Purpose.ANSWER) for answer in answers}
     assert len(opened) == 1
     assert _files_in(key) == before
 
@@ -489,7 +495,7 @@ def test_an_order_that_waited_until_its_round_was_over_is_neither_trained_nor_pa
     grid = Loopback(folder, change)
     serve(grid, folder)
     assert len(waited) == 3 + 1  # the last one asks for the last update
-    sealer = Sealer.read(site.seal)
+    sealer = MessageCipher.read(site.seal)
     for number, order in enumerate(waited):
         answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(order, time.time() - 1))
         assert (answer.header["fault"], answer.tensors) == (f"round {number} is over", {})
@@ -509,7 +515,7 @@ def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
     serve(second, folder)
     site, order = first.orders[-1]
     answer = second.worker(site).carry_out(order)
-    told = _read_by_the_server(folder, Sealer.read(SiteFolder(folder.sites / site).seal), answer)
+    told = _read_by_the_server(folder, MessageCipher.read(SiteFolder(folder.sites / site).seal), answer)
     assert told.header["fault"] == "attempt 1 of the server is over, 2 is under way"
 
 
@@ -517,9 +523,9 @@ def test_a_site_that_is_killed_while_it_forgets_later_rounds_plays_the_earlier_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = SiteMemory(tmp_path / "memory")
-    assert memory.fault_of(attempt=1, round=3) is None
+    assert memory.validate(attempt=1, round=3) is None
     for number in (3, 4):
-        memory.keep(number, {"x": torch.zeros(1)}, "order", Parcel({}, {}))
+        memory.keep(number, {"x": torch.zeros(1)}, "order", Envelope({}, {}))
 
     def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -528,9 +534,9 @@ def test_a_site_that_is_killed_while_it_forgets_later_rounds_plays_the_earlier_o
         with monkeypatch.context() as death:
             death.setattr(f"fedfomo.deployment.site_state.{moment}", killed)
             with pytest.raises(KeyboardInterrupt):
-                memory.fault_of(attempt=2, round=3)
-    assert memory.fault_of(attempt=2, round=3) is None
-    assert memory.fault_of(attempt=1, round=4) is not None
+                memory.validate(attempt=2, round=3)
+    assert memory.validate(attempt=2, round=3) is None
+    assert memory.validate(attempt=1, round=4) is not None
 
 
 def test_a_site_that_lost_its_memory_is_greeted_again(tmp_path: Path) -> None:
@@ -574,31 +580,31 @@ def test_a_site_refuses_a_download_that_is_broken(tmp_path: Path) -> None:
     grid = Loopback(folder)
     serve(grid, folder)
     name, sealed = grid.orders[-1]
-    server = Sealer.read(folder.server / "sealing.key")
+    server = MessageCipher.read(folder.server / "sealing.key")
     site = SiteFolder(folder.sites / name)
-    key = Sealer.read(site.seal)
-    order = Parcel.read(key.open(server.public_key, sealed, Purpose.ORDER))
+    key = MessageCipher.read(site.seal)
+    order = Envelope.read(key.open(server.public_key, sealed, Purpose.ORDER))
     models = {n: torch.full_like(t, torch.nan) for n, t in order.tensors.items() if n.startswith("download/models")}
     assert models
     huge = {n: torch.full_like(t, 1e9) for n, t in models.items()}
     short = {n: t[:-1] for n, t in order.tensors.items() if n in models}
     for broken, reason in ((models, "not finite"), (huge, "norm"), (short, "coordinates")):
-        changed = Parcel(order.header, {**order.tensors, **broken})
+        changed = Envelope(order.header, {**order.tensors, **broken})
         answer = grid.worker(name).carry_out(server.seal(key.public_key, changed.to_bytes(), Purpose.ORDER))
-        assert reason in Parcel.read(server.open(key.public_key, answer, Purpose.ANSWER)).header["fault"]
+        assert reason in Envelope.read(server.open(key.public_key, answer, Purpose.ANSWER)).header["fault"]
 
 
 def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     grid = Loopback(folder)
     serve(grid, folder)
-    server = Sealer.read(folder.server / "sealing.key").public_key
+    server = MessageCipher.read(folder.server / "sealing.key").public_key
     names = [site.name for site in folder.registry()]
     secrets = [text.encode() for site in folder.registry() for text in (site.name, site.seal, site.key)]
     secrets += [str(grid.node_of(name)).encode() for name in names]
     for receiver, sealed in grid.orders:
         for name in names:
-            key = Sealer.read(SiteFolder(folder.sites / name).seal)
+            key = MessageCipher.read(SiteFolder(folder.sites / name).seal)
             if name == receiver:
                 opened = key.open(server, sealed, Purpose.ORDER)
                 assert not any(secret in opened for secret in secrets)
@@ -664,17 +670,20 @@ def test_every_delivery_is_logged_with_the_owner_of_each_model(tmp_path: Path) -
 
 def test_a_site_that_uploads_anothers_model_does_not_become_its_owner(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=4)
-    lyon, server = Sealer.read(SiteFolder(folder.sites / "lyon").seal), Sealer.read(folder.server / "sealing.key")
+    lyon, server = (
+        MessageCipher.read(SiteFolder(folder.sites / "lyon").seal),
+        MessageCipher.read(folder.server / "sealing.key"),
+    )
 
     def steal(site: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = answer(order)
         if site != "lyon":
             return sealed
-        asked = Parcel.read(lyon.open(server.public_key, order, Purpose.ORDER))
-        given = Parcel.read(server.open(lyon.public_key, sealed, Purpose.ANSWER))
+        asked = Envelope.read(lyon.open(server.public_key, order, Purpose.ORDER))
+        given = Envelope.read(server.open(lyon.public_key, sealed, Purpose.ANSWER))
         found = [tensor for name, tensor in asked.tensors.items() if name.startswith("download/models")]
         stolen = {"upload/model": found[0].clone()} if found and given.header["uploads"] else {}
-        taken = Parcel(given.header, {**given.tensors, **stolen})
+        taken = Envelope(given.header, {**given.tensors, **stolen})
         return lyon.seal(server.public_key, taken.to_bytes(), Purpose.ANSWER)
 
     play(folder, steal)
@@ -693,7 +702,7 @@ def test_uploads_that_are_refused_are_logged_and_take_nobody_the_models_that_are
     folder = make_federation(tmp_path, rounds=5, options=("availability=latest", "epsilon=1.0"))
     forge, _ = FORGERIES["one NaN"]
 
-    def later(parcel: Parcel) -> Parcel | bytes:
+    def later(parcel: Envelope) -> Envelope | bytes:
         return parcel if parcel.header["round"] == 0 else forge(parcel)
 
     play(folder, _forging(folder, later))

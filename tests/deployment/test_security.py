@@ -14,10 +14,10 @@ import pytest
 from safetensors.torch import load_file
 
 from federations import SITES, Federation, Tap, federation, same
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.provisioning import provision
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
-from fedfomo.deployment.subprocesses import Group, environment, free_port, wait_until
+from fedfomo.deployment.subprocesses import ProcessGroup, environment, free_port, wait_until
 from fedfomo.deployment.user_model import load_model
 
 pytestmark = pytest.mark.deployment
@@ -49,7 +49,7 @@ def _knock(made: Federation, place: Path, *flags: str) -> tuple[str, bool]:
     command = [str(name), "--superlink", made.address, "--host", "127.0.0.1", "--port", str(free_port()), *flags]
     said = place / "said"
     with said.open("wb") as output:
-        node = Group([*command, "--max-wait-time", "5"], environment(place / "flower", {}), output)
+        node = ProcessGroup([*command, "--max-wait-time", "5"], environment(place / "flower", {}), output)
     wait_until(lambda: node.exit_code is not None or LET_IN in said.read_text(errors="replace"), 30)
     node.end()
     told = said.read_text(errors="replace")
@@ -107,7 +107,7 @@ def test_no_tensor_is_heard_on_the_wire(tmp_path: Path, security: str) -> None:
                 content = tensor.contiguous().numpy().tobytes()
                 canaries += [content[start : start + 16] for start in range(0, len(content) - 16, 4096)]
     assert len(canaries) > 30
-    unsealed = Parcel({}, {"initial": initial}).to_bytes()
+    unsealed = Envelope({}, {"initial": initial}).to_bytes()
     assert all(canary in unsealed for canary in canaries[:10])
     assert len(tap.heard) > 3 * 4 * len(initial)
     assert not any(canary in tap.heard for canary in canaries)
@@ -151,7 +151,7 @@ def test_only_what_sites_need_has_to_face_the_outside(tmp_path: Path) -> None:
             site.write_card(replace(site.card(), address=f"127.0.0.1:{port}"))
         command = [sys.executable, "-c", PROXY, str(port), made.address, str(made.folder.server)]
         with (tmp_path / "proxy").open("wb") as log:
-            proxy = Group(command, environment(tmp_path / "flower", {}), log)
+            proxy = ProcessGroup(command, environment(tmp_path / "flower", {}), log)
         try:
             made.start_server()
             made.start_sites(*SITES)

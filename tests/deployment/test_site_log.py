@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedfomo.deployment.encryption import Purpose, Sealer
+from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.settings import SiteFolder
 from in_memory_transport import Answer, make_federation, play
 
@@ -19,13 +19,13 @@ PROTECTED = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
 def _departures(place: Path, caplog: pytest.LogCaptureFixture, privacy: str = "", **settings: Any) -> list[str]:
     """Play a federation of one site; return what its log says of answers, without their bytes, which are as said."""
     folder = make_federation(place, ["leeds"], deadline=60.0, **settings)
-    site, server = SiteFolder(folder.sites / "leeds"), Sealer.read(folder.server / "sealing.key")
+    site, server = SiteFolder(folder.sites / "leeds"), MessageCipher.read(folder.server / "sealing.key")
     site.privacy_settings.write_text(privacy)
     sizes: list[int] = []
 
     def listen(name: str, number: int, order: bytes, answer: Answer) -> Any:
         sealed = answer(order)
-        sizes.append(len(server.open(Sealer.read(site.seal).public_key, sealed, Purpose.ANSWER)))
+        sizes.append(len(server.open(MessageCipher.read(site.seal).public_key, sealed, Purpose.ANSWER)))
         return sealed
 
     with caplog.at_level(logging.INFO, "fedfomo.deployment.site_client"):

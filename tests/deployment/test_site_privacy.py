@@ -12,21 +12,21 @@ import torch
 
 from federations import SITES, federation, kill, same, simulated
 from fedfomo.cli.deploy import what_leaves
-from fedfomo.deployment.encryption import Purpose, Sealer
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.site_privacy import SitePrivacy
 from fedfomo.errors import InputError
 from fedfomo.io import write_atomically
-from fedfomo.privacy.accountant import Look, epsilon_of
-from fedfomo.privacy.engine import Guard
+from fedfomo.privacy.accountant import Query, epsilon_of
+from fedfomo.privacy.engine import PrivacyEngine
 from in_memory_transport import Loopback, honest, make_federation, models_of, play
 
 NOISE = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
 OWN_AFFAIR = "its privacy settings, or its bill, cannot be used; the site's log says why"
 # Of twelve records, five are expected in each of three steps a round.
-A_ROUND = {Look("training", 2.0, 5 / 12): 3}
+A_ROUND = {Query("training", 2.0, 5 / 12): 3}
 
 
 def _site(folder: FederationFolder, name: str = "leeds") -> SiteFolder:
@@ -74,13 +74,13 @@ def test_a_site_that_is_asked_for_the_first_time_at_the_very_end_goes_on_like_al
 
 def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than_now(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=1)
-    grid, site, server = Loopback(folder), _site(folder), Sealer.read(folder.server / "sealing.key")
+    grid, site, server = Loopback(folder), _site(folder), MessageCipher.read(folder.server / "sealing.key")
     serve(grid, folder)
     order = next(order for name, order in grid.orders if name == "leeds")
 
-    def again() -> Parcel:
+    def again() -> Envelope:
         sealed = grid.worker("leeds").carry_out(order)
-        return Parcel.read(server.open(_public_seal(folder), sealed, Purpose.ANSWER))
+        return Envelope.read(server.open(_public_seal(folder), sealed, Purpose.ANSWER))
 
     as_it_was = again()
     assert as_it_was.header["after_training"] is not None
@@ -138,7 +138,7 @@ def test_an_answer_that_is_sent_again_is_not_paid_again(tmp_path: Path) -> None:
     bill = site.bill.read_bytes()
     order = next(order for name, order in grid.orders if name == "leeds")
     first, second = (grid.worker("leeds").carry_out(order) for _ in range(2))
-    sealer, public = Sealer.read(folder.server / "sealing.key"), _public_seal(folder)
+    sealer, public = MessageCipher.read(folder.server / "sealing.key"), _public_seal(folder)
     assert sealer.open(public, first, Purpose.ANSWER) == sealer.open(public, second, Purpose.ANSWER)
     assert site.bill.read_bytes() == bill
 
@@ -179,8 +179,10 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = answer(order)
         if name == "leeds":
-            opened = Sealer.read(folder.server / "sealing.key").open(_public_seal(folder), sealed, Purpose.ANSWER)
-            parcel = Parcel.read(opened)
+            opened = MessageCipher.read(folder.server / "sealing.key").open(
+                _public_seal(folder), sealed, Purpose.ANSWER
+            )
+            parcel = Envelope.read(opened)
             uploads[parcel.header["round"]] = parcel.header["uploads"]
             assert parcel.header["uploads"] == bool(parcel.tensors)
         return sealed
@@ -290,11 +292,11 @@ def test_a_site_that_dies_before_its_first_bill_has_lost_none(tmp_path: Path, mo
     site = _protect(folder)
     grid = Loopback(folder)
 
-    def killed(guard: Guard, *_: Any) -> None:
+    def killed(guard: PrivacyEngine, *_: Any) -> None:
         raise KeyboardInterrupt  # as good as any death: nothing catches it on the way
 
     with monkeypatch.context() as death:
-        death.setattr(Guard, "check", killed)
+        death.setattr(PrivacyEngine, "check", killed)
         with pytest.raises(KeyboardInterrupt):
             serve(grid, folder)
     assert not site.bill.exists()
@@ -346,8 +348,10 @@ def test_a_method_that_reads_records_itself_is_refused_by_the_site(tmp_path: Pat
 
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = honest(name, number, order, answer)
-        opened = Sealer.read(folder.server / "sealing.key").open(_public_seal(folder, name), sealed, Purpose.ANSWER)
-        parcel = Parcel.read(opened)
+        opened = MessageCipher.read(folder.server / "sealing.key").open(
+            _public_seal(folder, name), sealed, Purpose.ANSWER
+        )
+        parcel = Envelope.read(opened)
         faults[name] = str(parcel.header.get("fault"))
         raise _EnoughError
 

@@ -14,8 +14,8 @@ from cli_calls import refused
 from federations import SITES, federation, fedfomo
 from fedfomo.algorithms import make_algorithm
 from fedfomo.algorithms.fedfomo import State
-from fedfomo.deployment.encryption import Purpose, Sealer
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.provisioning import add_site, remove_site
 from fedfomo.deployment.server_supervisor import FlowerCommandError, ServerProcess
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
@@ -119,7 +119,10 @@ def test_no_model_of_who_left_while_the_server_waited_is_sent(tmp_path: Path, mo
 
 def test_a_site_that_was_struck_from_the_registry_by_hand_stops_nobody(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
-    lyon, server = Sealer.read(SiteFolder(folder.sites / "lyon").seal), Sealer.read(folder.server / "sealing.key")
+    lyon, server = (
+        MessageCipher.read(SiteFolder(folder.sites / "lyon").seal),
+        MessageCipher.read(folder.server / "sealing.key"),
+    )
     slot = _slot(folder, "lyon")
 
     def forge_and_die(site: str, number: int, order: bytes, answer: Any) -> Any:
@@ -127,8 +130,8 @@ def test_a_site_that_was_struck_from_the_registry_by_hand_stops_nobody(tmp_path:
             raise KeyboardInterrupt
         if site != "lyon":
             return answer(order)
-        given = Parcel.read(server.open(lyon.public_key, answer(order), Purpose.ANSWER))
-        refused = Parcel(given.header, {**given.tensors, "upload/more": torch.zeros(1)})
+        given = Envelope.read(server.open(lyon.public_key, answer(order), Purpose.ANSWER))
+        refused = Envelope(given.header, {**given.tensors, "upload/more": torch.zeros(1)})
         return lyon.seal(server.public_key, refused.to_bytes(), Purpose.ANSWER)
 
     with pytest.raises(KeyboardInterrupt):

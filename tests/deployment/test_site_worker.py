@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.deployment.encryption import Purpose, Sealer
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 from fedfomo.deployment.worker_ipc import RefusedError, send
 from in_memory_transport import make_federation
@@ -20,9 +20,9 @@ from in_memory_transport import make_federation
 
 def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
-    site, stranger = SiteFolder(folder.sites / "leeds"), Sealer.read(folder.sites / "lyon" / "sealing.key")
-    server, leeds = Sealer.read(folder.server / "sealing.key"), Sealer.read(site.seal).public_key
-    order = Parcel({}, {}).to_bytes()
+    site, stranger = SiteFolder(folder.sites / "leeds"), MessageCipher.read(folder.sites / "lyon" / "sealing.key")
+    server, leeds = MessageCipher.read(folder.server / "sealing.key"), MessageCipher.read(site.seal).public_key
+    order = Envelope({}, {}).to_bytes()
     with tempfile.TemporaryDirectory() as place:  # the names of sockets are short
         door = Path(place) / "worker"
         around = {**os.environ, SITE_VARIABLE: str(site.path), WORKER_VARIABLE: str(door)}
@@ -31,7 +31,7 @@ def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> 
             for forged in (b"", b"no seal at all", stranger.seal(leeds, order, Purpose.ORDER)):
                 with pytest.raises(RefusedError, match="its log says why"):
                     send(door, forged, math.inf)
-            answer = Parcel.read(
+            answer = Envelope.read(
                 server.open(leeds, send(door, server.seal(leeds, order, Purpose.ORDER), math.inf), Purpose.ANSWER)
             )
             assert "federation" in answer.header["fault"]  # the worker read this one, and found it empty

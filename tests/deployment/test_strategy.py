@@ -17,7 +17,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.deployment.array_conversion import flatten, unflatten
 from fedfomo.deployment.strategy import FINDINGS, FedFomoStrategy, fedfomo_mod
 from fedfomo.errors import InputError
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import InProcess, client_of, perceptron, play, points_problem
 
 NODES = {10**12 + slot: slot for slot in range(4)}
@@ -31,7 +31,9 @@ class Nodes:
         return list(NODES)
 
 
-def _federate(problem: Problem, rounds: int, change: Change = lambda _slot, _round, reply: reply) -> FedFomoStrategy:
+def _federate(
+    problem: FederatedProblem, rounds: int, change: Change = lambda _slot, _round, reply: reply
+) -> FedFomoStrategy:
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     strategy = FedFomoStrategy(max_nodes=4, fraction_train=1.0)
     strategy.nodes = dict(NODES)

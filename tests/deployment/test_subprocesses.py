@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from federations import below
-from fedfomo.deployment.subprocesses import Group, alone, is_alive, wait_until
+from fedfomo.deployment.subprocesses import ProcessGroup, alone, is_alive, wait_until
 from fedfomo.errors import InputError
 
 SLEEPER = """
@@ -20,10 +20,10 @@ time.sleep(300)
 
 SUPERVISOR = """
 import os, sys, time
-from fedfomo.deployment.subprocesses import Group
+from fedfomo.deployment.subprocesses import ProcessGroup
 
 with open(os.devnull, "wb") as log:
-    print(Group([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ), log).pid, flush=True)
+    print(ProcessGroup([sys.executable, "-c", "import time; time.sleep(300)"], dict(os.environ), log).pid, flush=True)
 time.sleep(300)
 """
 
@@ -38,7 +38,7 @@ with alone(Path("{}"), "X"):
 
 def test_a_group_ends_with_all_that_it_started(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
-        group = Group([sys.executable, "-c", SLEEPER], dict(os.environ), log)
+        group = ProcessGroup([sys.executable, "-c", SLEEPER], dict(os.environ), log)
     assert wait_until(lambda: len(below(group.pid)) == 1, 30)
     (child,) = below(group.pid)
     os.kill(group.pid, 9)  # the head dies, the child stays

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedfomo.core.round import Traffic
+from fedfomo.core.round import CommunicationCost
 from fedfomo.engine.checkpoint import Checkpoint, Checkpoints
 
 
 def forged(folder: Path, **changes: Any) -> Checkpoints:
-    whole = Checkpoint("c", 2, {}, {}, {}, {}, asdict(Traffic()), 0, 0, {})
+    whole = Checkpoint("c", 2, {}, {}, {}, {}, asdict(CommunicationCost()), 0, 0, {})
     body = changes.pop("body", None) or json.dumps({**vars(whole), **changes})
     checkpoints = Checkpoints(folder / "checkpoints", folder / "tensors", folder / "rounds.jsonl", lambda line: None)
     content = {"checksum": hashlib.sha256(body.encode()).hexdigest(), "checkpoint": body}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError
 
 DTYPES = (
@@ -18,7 +18,7 @@ DTYPES = (
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (40, 3)])
 def test_every_kind_of_number_comes_back(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    files = TensorFiles(tmp_path, durable=False)
+    files = TensorStore(tmp_path, durable=False)
     tensor = (torch.rand(shape) * 3).to(dtype)
     found = files.reopen().load(files.save("a.safetensors", {"x": tensor}))["x"]
     assert found.dtype == dtype
@@ -37,7 +37,7 @@ def test_every_kind_of_number_comes_back(tmp_path: Path, dtype: torch.dtype, sha
     ],
 )
 def test_references_that_lead_nowhere_are_refused(tmp_path: Path, place: str) -> None:
-    files = TensorFiles(tmp_path, durable=False)
+    files = TensorStore(tmp_path, durable=False)
     files.save("a.safetensors", {"x": torch.arange(100)})
     with pytest.raises(InputError, match="is damaged"):
         files.load({"x": place})
@@ -57,4 +57,4 @@ def test_a_header_that_lies_is_refused(tmp_path: Path, entry: object) -> None:
     header = json.dumps({"x": entry}).encode()
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     with pytest.raises(InputError, match=r"a.safetensors is damaged"):
-        TensorFiles(tmp_path, durable=False).load({"x": "a.safetensors#x"})
+        TensorStore(tmp_path, durable=False).load({"x": "a.safetensors#x"})

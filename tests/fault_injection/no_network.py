@@ -1,6 +1,6 @@
 """Run a command where there is no network, and say what it tried to send.
 
-    unshare --map-root-user --net python tests/torture/enclosed.py (open | shut) COMMAND …
+    unshare --map-root-user --net python tests/fault_injection/no_network.py (open | shut) COMMAND …
 
 The surroundings have no interface but their own loopback, which is open or shut. The kernel counts what any process
 within them, in whatever language, wanted to send and had no way to; the counts are printed as the last line.

@@ -1,6 +1,6 @@
 """A run that is meant to last, with faults in every round: started, killed and measured by `test_soak.py`.
 
-    python tests/torture/soaking.py FOLDER CLIENTS [a leak to plant: models, or files]
+    python tests/fault_injection/soak_run.py FOLDER CLIENTS [a leak to plant: models, or files]
 
 Every tenth client of a round drops out, every tenth is late, every fiftieth uploads NaN. After every few rounds a line
 is added to `samples.jsonl`: what this process and its worker have computed, hold in memory, and hold open.
@@ -24,11 +24,11 @@ from fedfomo.core.client import Client
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Score
 from fedfomo.core.round import Trained
-from fedfomo.engine.run_dir import RunHome
-from fedfomo.simulation.config import Plan
+from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 
-PLAN = Plan(rounds=10_000_000, evaluate_every=5, workers=1, stack=True, dropout=0.1, lateness=0.1)
+PLAN = SimulationConfig(rounds=10_000_000, evaluate_every=5, workers=1, stack=True, dropout=0.1, lateness=0.1)
 SPOILT = 0.02
 EVERY = 5  # rounds a sample: as often as clients are scored, so that samples are alike
 
@@ -110,4 +110,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     place, clients, planted = Path(sys.argv[1]), int(sys.argv[2]), (sys.argv[3:] or [None])[0]
     small = replace(points_problem(clients), trainer=Sgd(batch_size=5, epochs=1, learning_rate_decay=1.0))
-    simulate(small, Spoiling(num_downloads=2), PLAN, RunHome(place, "soak", print), Meter(place, planted))
+    simulate(small, Spoiling(num_downloads=2), PLAN, RunDirectory(place, "soak", print), Meter(place, planted))

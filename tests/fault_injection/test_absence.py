@@ -16,13 +16,13 @@ import torch
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.core.client import ClientId
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, dispatch_all, play_round
-from fedfomo.runs.config import Setting
+from fedfomo.core.round import AnyAlgorithm, configure_clients, run_round
+from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.dropout import draw_failures
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from in_memory_transport import Answer, make_federation, play
 from scorecard import Torture
 from toy_problems import ROUNDS, InProcess, digest, federation_of, points_problem
@@ -42,7 +42,7 @@ def _play(seeds: range, failing: Mapping[Failing, Mapping[str, float]]) -> tuple
     found: dict[Failing, list[float]] = {way: [] for way in failing}
     lines: list[dict[str, Any]] = []
     for seed in seeds:
-        prepared = prepare(Setting(workers=0, evaluate_every=100), seed)
+        prepared = prepare(ExperimentConfig(workers=0, evaluate_every=100), seed)
         for way, chances in failing.items():
             plan, algorithm = replace(prepared.plan, **chances), make_algorithm("fedfomo")
             result = simulate(prepared.problem, algorithm, plan, listener=lambda line, _: lines.append(line))
@@ -58,7 +58,7 @@ def test_clients_that_fail_cost_little_accuracy(torture: Torture) -> None:
         (kind, share): {kind: share} for kind in ("dropout", "lateness") for share in shares
     }
     found, rounds, failures = _play(seeds, {NONE: {}, **ways, HOPELESS: {"dropout": HOPELESS[1]}})
-    assert rounds == len(seeds) * len(found) * Setting.rounds
+    assert rounds == len(seeds) * len(found) * ExperimentConfig.rounds
     assert failures > 0
     lost = {way: fmean(found[NONE]) - fmean(values) for way, values in found.items()}
     assert lost[HOPELESS] > max(ALLOWED.values()), "with next to nobody answering, the same figure must go red"
@@ -92,7 +92,7 @@ class _Mixing(InProcess):
         return {**uploads, **{n: upload for n, upload in overdue.items() if n in downloads}}.items()
 
 
-def _models(problem: Problem, algorithm: AnyAlgorithm, plan: Plan, exchange: InProcess) -> str:
+def _models(problem: FederatedProblem, algorithm: AnyAlgorithm, plan: SimulationConfig, exchange: InProcess) -> str:
     """Play the plan's rounds in a plain loop, in which who is late is unheard."""
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(plan.rounds))
@@ -100,15 +100,15 @@ def _models(problem: Problem, algorithm: AnyAlgorithm, plan: Plan, exchange: InP
         failures = draw_failures(range(6), 6, plan.dropout, plan.lateness, problem.seed, t)
         exchange.unheard = failures.late
         cohort = [n for n in range(6) if n not in failures.dropped]
-        state = play_round(federation, state, t, cohort, exchange).state
-    for n, download in dispatch_all(federation, state, plan.rounds, range(6)).items():
+        state = run_round(federation, state, t, cohort, exchange).state
+    for n, download in configure_clients(federation, state, plan.rounds, range(6)).items():
         exchange.personalise(plan.rounds, n, download)
     return digest(exchange.personalised)
 
 
 def test_a_late_upload_is_never_mixed_in(torture: Torture) -> None:
     methods = list(ALGORITHMS)[:: 1 if torture.is_full else 10]
-    problem, plan = points_problem(), Plan(rounds=ROUNDS, dropout=0.2, lateness=0.4)
+    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, dropout=0.2, lateness=0.4)
     same, told_apart = 0, set[str]()
     for name in methods:
         algorithm = make_algorithm(name, SOONER.get(name))

@@ -16,12 +16,12 @@ from fedfomo.algorithms import fedfomo_equations as equations
 from fedfomo.core import messages
 from fedfomo.core import round as rounds
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, dispatch_all, messages_of, play_round
-from fedfomo.deployment.encryption import Purpose, Sealer
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.core.round import AnyAlgorithm, configure_clients, messages_of, run_round
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.transport import FlowerExchange
 from fedfomo.deployment.validation import below
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
 from toy_problems import (
     ROUNDS,
@@ -34,7 +34,7 @@ from toy_problems import (
 )
 
 HOSTILE = 2
-SEALERS = Sealer(bytes([1] * 32)), Sealer(bytes([2] * 32))  # a site's and the server's
+SEALERS = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))  # a site's and the server's
 
 
 class BadPost:
@@ -44,14 +44,14 @@ class BadPost:
         self._uploads = {client: messages.pack(upload) for client, upload in uploads.items()}
         self._bad = bad
 
-    def ask(self, orders: Iterable[Any], nodes: Any, seconds: float, most: int) -> Iterator[tuple[int, Parcel]]:
+    def ask(self, orders: Iterable[Any], nodes: Any, seconds: float, most: int) -> Iterator[tuple[int, Envelope]]:
         site, server = SEALERS
         for client, _ in orders:
             flat = self._bad if client == HOSTILE else self._uploads[client]
             if flat is not None:
-                content = Parcel({"uploads": True}, below("upload", flat)).to_bytes()
+                content = Envelope({"uploads": True}, below("upload", flat)).to_bytes()
                 sealed = site.seal(server.public_key, content, Purpose.ANSWER)
-                yield client, Parcel.read(server.open(site.public_key, sealed, Purpose.ANSWER))
+                yield client, Envelope.read(server.open(site.public_key, sealed, Purpose.ANSWER))
 
     def note_upload(self, slot: int, round: int, models: messages.Flat, is_refused: bool) -> None:
         """Nothing is logged here."""
@@ -62,15 +62,15 @@ class Stage:
     """A method in its second round: what the server knows, what clients would send, and what becomes of it."""
 
     algorithm: AnyAlgorithm
-    problem: Problem
+    problem: FederatedProblem
 
     def __post_init__(self) -> None:
         federation = federation_of(self.problem, self.algorithm)
         exchange = InProcess(self.problem, self.algorithm)
         begin = self.algorithm.start_server(self.problem.start(ROUNDS))
         self.clients = range(len(self.problem.clients))
-        self.state = play_round(federation, begin, 0, self.clients, exchange).state
-        self.downloads = dispatch_all(federation, self.state, 1, self.clients)
+        self.state = run_round(federation, begin, 0, self.clients, exchange).state
+        self.downloads = configure_clients(federation, self.state, 1, self.clients)
         self.uploads = dict(exchange(1, self.downloads))
         self.without, _ = self.play(None)
 
@@ -80,7 +80,7 @@ class Stage:
         exchange = FlowerExchange(
             post, self.algorithm, {"limit": torch.inf, "num_clients": len(self.clients)}, {}, 1.0, 1
         )
-        played = play_round(federation_of(self.problem, self.algorithm), self.state, 1, self.clients, exchange)
+        played = run_round(federation_of(self.problem, self.algorithm), self.state, 1, self.clients, exchange)
         return played.state, {**played.refused, **exchange.refused}
 
     def cases(self, seed: int) -> list[Spoilt]:
@@ -143,7 +143,7 @@ def _spreads(stage: Stage, broken: messages.Flat) -> bool:
         return True
 
 
-def perceptron_and_norm(has_norm: bool) -> Problem:
+def perceptron_and_norm(has_norm: bool) -> FederatedProblem:
     return points_problem(build=with_batch_norm) if has_norm else points_problem()
 
 
@@ -173,7 +173,7 @@ def test_a_bad_model_that_reaches_a_client_weighs_nothing(torture: Torture, monk
             if tensor.is_floating_point() and tensor.numel():
                 downloads += 1
                 spoilt_one = messages.unpack(schema, {**flat, field: _broken(tensor)})
-                fault = messages.fault_of(schema, spoilt_one, len(stage.problem.initial), len(stage.clients))
+                fault = messages.validate(schema, spoilt_one, len(stage.problem.initial), len(stage.clients))
                 refused += fault is not None and f"'{field}'" in fault
     # Without the rule that what is not finite weighs nothing, everybody who is sent such a model is harmed.
     monkeypatch.setattr(equations, "first_order_weights", lambda loss, losses, distances: (loss - losses) / distances)
@@ -192,7 +192,7 @@ def test_a_bad_model_that_reaches_a_client_weighs_nothing(torture: Torture, monk
     )
 
 
-def _bad_models(problem: Problem, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+def _bad_models(problem: FederatedProblem, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
     initial, layout = problem.initial, problem.model.layout
     for value in (torch.nan, torch.inf, -torch.inf):
         yield f"all {value}", torch.full_like(initial, value)
@@ -213,6 +213,6 @@ def _mixtures(stage: Stage, receiver: int, bad: Tensor) -> tuple[Tensor, Tensor]
     """Personalise once with a bad model among the downloads, and once without it."""
     download = stage.downloads[receiver]
     client = client_of(stage.problem, receiver, 1, algorithm=stage.algorithm)
-    memory = fedfomo.Memory(stage.problem.initial, stage.uploads[receiver].model, fedfomo.Findings.none())
+    memory = fedfomo.Memory(stage.problem.initial, stage.uploads[receiver].model, fedfomo.EvaluationWeights.none())
     more = replace(download, ids=torch.cat((download.ids, torch.tensor([0]))), models=(*download.models, bad))
     return tuple(stage.algorithm.personalise(client, d, memory).model for d in (more, download))  # type: ignore[return-value]

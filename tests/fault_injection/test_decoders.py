@@ -88,7 +88,7 @@ def _fields(torture: Torture) -> tuple[int, list[str]]:
         state, _ = play(problem, algorithm, exchange, [range(6)] * 2)
         schemas = messages_of(algorithm)
         known = [(schemas.state, state), (schemas.memory, exchange.memories[1])]
-        known.append((schemas.download, algorithm.dispatch(state, 1, torch.Generator())))
+        known.append((schemas.download, algorithm.configure_client(state, 1, torch.Generator())))
         known.append((schemas.upload, dict(exchange(2, {1: known[-1][1]}))[1]))
         rng = random.Random(name)  # noqa: S311
         whole = [(schema, messages.pack(message)) for schema, message in known]
@@ -99,8 +99,8 @@ def _fields(torture: Torture) -> tuple[int, list[str]]:
             schema, flat = rng.choice(whole)
             bad = _with_changes(flat, names, rng)
             try:
-                messages.fault_of(schema, messages.unpack(schema, bad), len(problem.initial), 6)
-            except messages.WireError:
+                messages.validate(schema, messages.unpack(schema, bad), len(problem.initial), 6)
+            except messages.MessageError:
                 continue
             except Exception as error:  # what this row is about
                 strays.append(f"{name}, {sorted(bad)[:5]}: {error!r}")

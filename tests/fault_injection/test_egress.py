@@ -15,7 +15,7 @@ import pytest
 
 from scorecard import ROOT, Torture
 
-ENCLOSED = Path(__file__).with_name("enclosed.py")
+ENCLOSED = Path(__file__).with_name("no_network.py")
 APART = ["unshare", "--map-root-user", "--net"]
 CALL = "import socket; socket.socket().connect_ex(('192.0.2.1', 443))"
 DATAGRAM = "import socket; socket.socket(type=socket.SOCK_DGRAM).connect_ex(('192.0.2.1', 53))"

@@ -29,8 +29,8 @@ from attackers import (
 from fedfomo.algorithms import fedfomo
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.round import AnyAlgorithm
-from fedfomo.simulation.simulate import Plan, RunResult, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
+from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
 from toy_problems import points_problem
 
@@ -41,10 +41,10 @@ SCENARIOS = ("latent", "ood", "dirichlet", "pathological", "iid")
 Lines = list[dict[str, Any]]
 
 
-def logged(problem: Problem, algorithm: AnyAlgorithm, rounds: int) -> tuple[RunResult, Lines]:
+def logged(problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int) -> tuple[RunResult, Lines]:
     """Return how a run ended, and the line of its log for every round in which models were sent."""
     lines: Lines = []
-    plan = Plan(rounds, evaluate_every=rounds, stack=True)
+    plan = SimulationConfig(rounds, evaluate_every=rounds, stack=True)
     result = simulate(problem, algorithm, plan, listener=lambda line, seconds: lines.append(line))
     return result, lines[1:]
 
@@ -110,7 +110,7 @@ def test_inflated_reports_stay_in_their_row(torture: Torture, monkeypatch: pytes
         """Let reports add up to more than a number can hold, where the server clusters clients by them."""
         algorithm = attacked(FedFomo(num_averages=2), dict.fromkeys((0, 1), overflow))
         try:
-            result = simulate(points_problem(), algorithm, Plan(rounds=4))
+            result = simulate(points_problem(), algorithm, SimulationConfig(rounds=4))
         except ValueError:  # from whoever is asked to cluster by what is no number
             return False
         return result.affinity is not None and bool(torch.isfinite(result.affinity.values).all())

@@ -18,7 +18,7 @@ from faults import NEEDS_ROOM, Disk, How
 from fedfomo import io
 from fedfomo.engine import checkpoint, run_dir
 from fedfomo.engine.checkpoint import Checkpoints
-from fedfomo.runs.config_io import flags_of
+from fedfomo.runs.config_io import to_cli
 from killed_runs import Alone, command, config_of, play
 from scorecard import Torture
 
@@ -42,7 +42,7 @@ def _refused_at(
         breaks()
         disk.stand_between()
 
-    flags = shlex.split(" ".join(flags_of(CONFIG)))
+    flags = shlex.split(" ".join(to_cli(CONFIG)))
     code, said = command(["run", *flags, "--out", str(folder)], CONFIG, workers, first)
     if code == 0:
         return "the fault did not land"

@@ -13,7 +13,7 @@ from scorecard import ROOT, Torture
 SOURCES = ROOT / "src" / "fedfomo"
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "os.system", "os.popen", "marshal.loads", "yaml.load"}
 MODULES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "yaml"}
-WHAT_A_SITE_WRITES_ITSELF = {"own_files.py"}  # it runs the site's own Python files, as documented
+WHAT_A_SITE_WRITES_ITSELF = {"user_code.py"}  # it runs the site's own Python files, as documented
 
 
 def _suspicious(path: Path, source: str) -> Iterator[str]:

@@ -15,8 +15,8 @@ from fedfomo import io
 from fedfomo.core.rng import numpy_stream
 from fedfomo.engine import checkpoint, run_dir
 from fedfomo.engine.checkpoint import Checkpoints
-from fedfomo.engine.run_dir import RunHome
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.engine.tensor_store import TensorStore
 from killed_runs import KILLED, Alone, Running, config_of, play
 from scorecard import Torture
 
@@ -82,10 +82,10 @@ def test_power_cut_at_every_step(torture: Torture, alone: Alone, in_memory: Path
 
 
 def _clear_too_early() -> None:
-    save, clear = Checkpoints.save, TensorFiles.delete_all_but
+    save, clear = Checkpoints.save, TensorStore.delete_all_but
 
     def too_early(self: Checkpoints, after: checkpoint.Checkpoint) -> None:
-        clear(TensorFiles(self._tensors, durable=True), after.files())
+        clear(TensorStore(self._tensors, durable=True), after.files())
         save(self, after)
 
     Checkpoints.save = too_early
@@ -98,7 +98,7 @@ def _write_in_place() -> None:
 
 
 def _never_cut_the_log() -> None:
-    RunHome.cut_log = lambda self, length: None
+    RunDirectory.truncate_log = lambda self, length: None
 
 
 def _leave_everything() -> None:

@@ -24,8 +24,8 @@ from attackers import (
 from fedfomo.algorithms import make_algorithm
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.round import AnyAlgorithm
-from fedfomo.simulation.simulate import Plan, RunResult, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
+from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
 
 METHODS: Mapping[str, AnyAlgorithm] = {
@@ -38,8 +38,8 @@ UPLOADS: Mapping[str, Attack] = {"noise": send_noise, "sign-flip": flip_sign, "Ã
 ATTACKS = (*UPLOADS, "label-flip", "mixed")
 
 
-def played(problem: Problem, algorithm: AnyAlgorithm, rounds: int) -> RunResult:
-    return simulate(problem, algorithm, Plan(rounds, evaluate_every=rounds, stack=True))
+def played(problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int) -> RunResult:
+    return simulate(problem, algorithm, SimulationConfig(rounds, evaluate_every=rounds, stack=True))
 
 
 @cache

@@ -100,7 +100,7 @@ def test_workers_do_not_outlive_their_coordinator(torture: Torture, in_memory: P
 def test_workers_that_nobody_ends_would_outlive_their_coordinator(in_memory: Path) -> None:
     config = config_of(rounds=25, clients=4)
     orphans = _stop_workers_and_kill(
-        in_memory / "run", config, lambda: setattr(executors, "die_with", lambda parent: None)
+        in_memory / "run", config, lambda: setattr(executors, "exit_with_parent", lambda parent: None)
     )
     assert len(orphans) == 2
     # Whoever resumes shares no file with them, in whatever groups the clients are ordered.

@@ -21,10 +21,10 @@ from fedfomo.core.rng import numpy_stream
 from fedfomo.runs import provenance
 from fedfomo.runs import run as runs
 from fedfomo.simulation import simulate as simulation
-from fedfomo.simulation.config import Plan
-from fedfomo.simulation.executors import Crew, hire
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.executors import Executor, make_executor
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Order, Report
+from fedfomo.simulation.worker import Batch, BatchResult
 from killed_runs import KILLED, Alone, config_of, play
 from scorecard import Torture
 from toy_problems import points_problem
@@ -37,12 +37,12 @@ SAME = "A result does not depend on who computes it"
 class Shuffled:
     """A crew that takes orders, and reports on them, in an order of its own."""
 
-    def __init__(self, crew: Crew, seed: int) -> None:
+    def __init__(self, crew: Executor, seed: int) -> None:
         self._crew = crew
         self._rng = numpy_stream(seed, "shuffled")
 
-    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
-        reports = list(self._crew.carry_out(self._shuffle(list(orders))))
+    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
+        reports = list(self._crew.run_batches(self._shuffle(list(orders))))
         return iter(self._shuffle(reports))
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Shuffled:
 
 
 def _bits(method: str, stack: bool, workers: int = 0) -> str:
-    plan = Plan(rounds=2, participation=0.9, workers=workers, stack=stack)
+    plan = SimulationConfig(rounds=2, participation=0.9, workers=workers, stack=stack)
     return digest_of(simulate(PROBLEM, make_algorithm(method), plan))
 
 
@@ -66,7 +66,11 @@ def test_workers_order_and_repetition(torture: Torture, monkeypatch: pytest.Monk
         bits += [_bits(method, stack) for _ in range(repeats)]
         for seed in range(repeats):
             with monkeypatch.context() as patch:
-                patch.setattr(simulation, "hire", lambda side, number, seed=seed: Shuffled(hire(side, number), seed))
+                patch.setattr(
+                    simulation,
+                    "make_executor",
+                    lambda side, number, seed=seed: Shuffled(make_executor(side, number), seed),
+                )
                 bits.append(_bits(method, stack, workers=seed % 3))
     same = sum(bits.count(bits[0]) for bits in found.values())
     runs = sum(map(len, found.values()))
@@ -95,7 +99,8 @@ for argument in sys.argv[1:]:
         simulate.one_torch_thread = executors.one_torch_thread = nullcontext
         continue
     torch.set_num_threads(int(argument))
-    print(digest_of(simulate.simulate(points_problem(3), make_algorithm("fedfomo"), simulate.Plan(rounds=1))))
+    plan = simulate.SimulationConfig(rounds=1)
+    print(digest_of(simulate.simulate(points_problem(3), make_algorithm("fedfomo"), plan)))
     assert torch.get_num_threads() == int(argument)
 """
 

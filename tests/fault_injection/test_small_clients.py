@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fedfomo
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.core.data import ClientData, Examples, contributes
+from fedfomo.core.data import ClientData, Examples, can_contribute
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.networks import NETWORKS
@@ -22,8 +22,8 @@ from fedfomo.datasets.bundled import load_digits
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
 from fedfomo.datasets.partitions import training_size
 from fedfomo.datasets.scenarios import build_scenario, spread
-from fedfomo.simulation.simulate import Plan, RunResult, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
+from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
 from toy_problems import initialised, perceptron, points, with_batch_norm, with_dropout
 
@@ -59,7 +59,7 @@ NETWORKS_HERE = {"perceptron": perceptron, "batch norm": with_batch_norm, "dropo
 TRAINERS = {"batches of 1": 1, "batches of 3": 3, "batches of 19, so that 20 leaves one": 19, "batches of 500": 500}
 
 
-def small_clients(sizes: range, oddity: Oddity, build: Any, batch_size: int) -> Problem:
+def small_clients(sizes: range, oddity: Oddity, build: Any, batch_size: int) -> FederatedProblem:
     """Return a federation with one client of every size, split into training and validation as scenarios do."""
     clients: list[ClientData] = []
     for size in sizes:
@@ -68,10 +68,10 @@ def small_clients(sizes: range, oddity: Oddity, build: Any, batch_size: int) -> 
         clients.append(oddity(ClientData(*(points(n, size, rng) for n in (train, size - train, size % 5)))))
     model = initialised(build)
     groups = tuple(client % 2 for client in range(len(clients)))
-    return Problem(model, model.read(), clients, Sgd(batch_size=batch_size, epochs=1), 0, groups)
+    return FederatedProblem(model, model.read(), clients, Sgd(batch_size=batch_size, epochs=1), 0, groups)
 
 
-def _faults(problem: Problem, result: RunResult) -> list[str]:
+def _faults(problem: FederatedProblem, result: RunResult) -> list[str]:
     found: list[str] = []
     for client, data in enumerate(problem.clients):
         score, size = result.after_update[client], len(data.test)
@@ -79,7 +79,7 @@ def _faults(problem: Problem, result: RunResult) -> list[str]:
             found.append(f"client {client}'s model is not finite")
         if score.num_examples != size or math.isnan(score.accuracy) != (size == 0):
             found.append(f"client {client}'s score is of {score.num_examples} examples, not {size}")
-        if result.affinity is not None and not contributes(data):
+        if result.affinity is not None and not can_contribute(data):
             row = result.affinity.dense()[client]
             if not torch.equal(row, torch.eye(len(row))[client].double()):
                 found.append(f"client {client} cannot contribute and has a say in P")
@@ -96,7 +96,7 @@ def test_every_method_takes_clients_of_0_to_20_examples(torture: Torture) -> Non
             problem = small_clients(sizes, ODDITIES[oddity], NETWORKS_HERE[network], TRAINERS[batches])
             where = f"{name}, {oddity}, {network}, {batches}"
             try:
-                result = simulate(problem, make_algorithm(name), Plan(rounds=2))
+                result = simulate(problem, make_algorithm(name), SimulationConfig(rounds=2))
             except Exception as error:  # what this row is about
                 faults.append(f"{where}: {error!r}")
             else:
@@ -163,8 +163,8 @@ def _spread(torture: Torture) -> tuple[int, int]:
                 count += 1
     crowded = build_scenario(ScenarioConfig("dirichlet", 400, alpha=0.05), data, seed=0)
     model = Model(NETWORKS["mlp"]((1, 8, 8), 10))
-    problem = Problem(model, model.read(), crowded.clients, Sgd(epochs=1), 0)
-    assert _faults(problem, simulate(problem, make_algorithm("fedfomo"), Plan(rounds=1, stack=True))) == []
+    problem = FederatedProblem(model, model.read(), crowded.clients, Sgd(epochs=1), 0)
+    assert _faults(problem, simulate(problem, make_algorithm("fedfomo"), SimulationConfig(rounds=1, stack=True))) == []
     return count, overlaps
 
 

@@ -1,6 +1,6 @@
 """A run that lasts, among clients that fail, and is killed again and again: nothing grows but its log.
 
-An hour, or a day: SOAK_MINUTES=1440 pytest tests/torture/test_soak.py --torture
+An hour, or a day: SOAK_MINUTES=1440 pytest tests/fault_injection/test_soak.py --torture
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedfomo.deployment.subprocesses import wait_until
 from fedfomo.runs.metrics import percentile
 from scorecard import ROOT, Torture
 
-SCRIPT = Path(__file__).with_name("soaking.py")
+SCRIPT = Path(__file__).with_name("soak_run.py")
 MINUTES = float(os.environ.get("SOAK_MINUTES", "9"))
 GROWTH, FILES, DISK, DRIFT = 0.01, 8, 0.1, 0.1  # that are allowed; files of a round or two are open at any time
 ENOUGH = 150  # rounds that show a leak

@@ -8,14 +8,23 @@ from dp_accounting import dp_event, pld, rdp
 
 from fedfomo.core.local_training import Sgd
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Look, Spent, added, epsilon_of, from_rows, smallest_noise, spent, to_rows
+from fedfomo.privacy.accountant import (
+    EpsilonSpent,
+    Query,
+    added,
+    calibrate_noise,
+    epsilon_of,
+    from_rows,
+    spent,
+    to_rows,
+)
 from fedfomo.privacy.dp_sgd import DpSgd
 
 DELTA = 1e-5
 PAPER = 50 / 2666  # a batch of 50 out of 80 % of 3,333 images
 
 
-def independent(bill: dict[Look, int], delta: float, accountant: str = "pld") -> float:
+def independent(bill: dict[Query, int], delta: float, accountant: str = "pld") -> float:
     """Add a bill up with Google's library."""
     other = pld.PLDAccountant() if accountant == "pld" else rdp.RdpAccountant()
     for look, times in bill.items():
@@ -25,11 +34,11 @@ def independent(bill: dict[Look, int], delta: float, accountant: str = "pld") ->
     return other.get_epsilon(delta)
 
 
-def generated_bill(seed: int) -> tuple[dict[Look, int], float]:
+def generated_bill(seed: int) -> tuple[dict[Query, int], float]:
     rng = random.Random(seed)  # noqa: S311 - chooses test cases
-    bill = {Look("training", rng.uniform(0.8, 4), rng.uniform(0.001, 0.05)): rng.randint(1, 400) for _ in range(2)}
+    bill = {Query("training", rng.uniform(0.8, 4), rng.uniform(0.001, 0.05)): rng.randint(1, 400) for _ in range(2)}
     if rng.random() < 0.5:  # a judge looks at all records, with more noise
-        bill[Look("training", rng.uniform(10, 40), 1.0)] = rng.randint(1, 100)
+        bill[Query("training", rng.uniform(10, 40), 1.0)] = rng.randint(1, 100)
     return bill, 10 ** -rng.uniform(3, 7)
 
 
@@ -54,17 +63,17 @@ def test_the_papers_setting_costs_what_the_page_says(
     noise: float, tight: float, quick: float, forgetful: float
 ) -> None:
     steps = 5 * DpSgd(Sgd(batch_size=50), noise, 1.0).steps(2666)
-    bill = {Look("training", noise, PAPER): 20 * steps}
+    bill = {Query("training", noise, PAPER): 20 * steps}
     assert sum(bill.values()) == 5400
     assert epsilon_of(bill, "training", DELTA, "prv") == pytest.approx(tight, abs=0.006)
     assert epsilon_of(bill, "training", DELTA, "rdp") == pytest.approx(quick, abs=0.006)
-    one_round = {Look("training", noise, PAPER): steps}  # what an accountant that forgets would say
+    one_round = {Query("training", noise, PAPER): steps}  # what an accountant that forgets would say
     assert epsilon_of(one_round, "training", DELTA, "prv") == pytest.approx(forgetful, abs=0.006)
 
 
 def test_rounds_add_up_to_one_bill() -> None:
-    look = Look("training", 1.0, 0.05)
-    bill: dict[Look, int] = {}
+    look = Query("training", 1.0, 0.05)
+    bill: dict[Query, int] = {}
     last = 0.0
     for _ in range(5):
         bill = added(bill, {look: 10})
@@ -75,16 +84,16 @@ def test_rounds_add_up_to_one_bill() -> None:
 
 
 def test_kinds_of_record_are_charged_apart_and_the_headline_is_the_larger() -> None:
-    bill = {Look("training", 2.0, 0.1): 50, Look("validation", 1.0, 1.0): 3}
+    bill = {Query("training", 2.0, 0.1): 50, Query("validation", 1.0, 1.0): 3}
     both = spent(bill, DELTA)
-    assert both.training == epsilon_of({Look("training", 2.0, 0.1): 50}, "training", DELTA)
-    assert both.validation == epsilon_of({Look("validation", 1.0, 1.0): 3}, "validation", DELTA)
+    assert both.training == epsilon_of({Query("training", 2.0, 0.1): 50}, "training", DELTA)
+    assert both.validation == epsilon_of({Query("validation", 1.0, 1.0): 3}, "validation", DELTA)
     assert both.headline == max(both.training, both.validation)
-    assert spent({}, DELTA) == Spent(0.0, 0.0)
+    assert spent({}, DELTA) == EpsilonSpent(0.0, 0.0)
 
 
 def test_one_look_without_noise_leaves_no_guarantee() -> None:
-    bill = {Look("validation", 0.0, 1.0): 1, Look("validation", 5.0, 1.0): 100}
+    bill = {Query("validation", 0.0, 1.0): 1, Query("validation", 5.0, 1.0): 100}
     assert math.isinf(epsilon_of(bill, "validation", DELTA))
     assert math.isinf(spent(bill, DELTA).headline)
 
@@ -92,17 +101,17 @@ def test_one_look_without_noise_leaves_no_guarantee() -> None:
 @pytest.mark.parametrize("target", [0.5, 2.0, 8.0])
 def test_the_noise_for_a_target_just_meets_it(target: float) -> None:
     def epsilon(noise: float) -> float:
-        return epsilon_of({Look("training", noise, 0.02): 1000}, "training", DELTA)
+        return epsilon_of({Query("training", noise, 0.02): 1000}, "training", DELTA)
 
-    noise = smallest_noise(epsilon, target)
+    noise = calibrate_noise(epsilon, target)
     assert 0.98 * target <= epsilon(noise) <= target
 
 
 def test_a_target_out_of_reach_is_refused() -> None:
     with pytest.raises(InputError, match="no noise reaches"):
-        smallest_noise(lambda noise: 3.0, 1.0)
+        calibrate_noise(lambda noise: 3.0, 1.0)
 
 
 def test_a_bill_survives_being_written_down() -> None:
-    bill = {Look("training", 1.0, 0.1): 7, Look("validation", 2.0, 1.0): 3}
+    bill = {Query("training", 1.0, 0.1): 7, Query("validation", 2.0, 1.0): 3}
     assert from_rows(to_rows(bill)) == bill

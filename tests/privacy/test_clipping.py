@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
-from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import small_cnn
 from fedfomo.errors import InputError
 from fedfomo.privacy.clipping import clip_factors, clipped_sum, refuse_unfit
@@ -66,7 +66,7 @@ def test_a_perceptrons_sum_is_that_of_its_examples(clip: float) -> None:
 def test_channels_that_come_last_are_not_misread() -> None:
     # Opacus' own hooks, and its ghost clipping, are wrong here by a tenth of the gradient.
     module = small_cnn((3, 32, 32), 10)
-    model = Model(module, channels_last=works_channels_last(module, images(2).inputs))
+    model = Model(module, channels_last=prefers_channels_last(module, images(2).inputs))
     assert model.layout.channels_last
     expected = one_by_one(model, images(6), 0.5)
     torch.testing.assert_close(clipped_sum(model, images(6), 0.5), expected, rtol=1e-3, atol=1e-5)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Pull, Sgd, Task
+from fedfomo.core.local_training import ProximalTerm, Sgd, TrainingJob
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Look
+from fedfomo.privacy.accountant import Query
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import SeededNoise, SystemNoise
-from fedfomo.privacy.private_data import BudgetError, Meter, Sealed
+from fedfomo.privacy.private_data import BudgetError, BudgetTracker, PrivateExamples
 from toy_problems import HALFWAY, initialised, perceptron, points, scalar_model, targets
 
 
@@ -24,8 +24,8 @@ class Ones:
         return torch.ones(size, dtype=torch.float64)
 
 
-def private(examples: Examples, noise: object = None, chance: float = 1.0) -> Sealed:
-    return Sealed(examples, ("training",), Meter(noise or Ones(), {}, lambda bill: True), chance)  # type: ignore[arg-type]
+def private(examples: Examples, noise: object = None, chance: float = 1.0) -> PrivateExamples:
+    return PrivateExamples(examples, ("training",), BudgetTracker(noise or Ones(), {}, lambda bill: True), chance)  # type: ignore[arg-type]
 
 
 def test_a_gradient_by_hand() -> None:
@@ -33,7 +33,7 @@ def test_a_gradient_by_hand() -> None:
     model = scalar_model()
     batch = private(targets(1.0, 0.1, -3.0))
     assert DpSgd(HALFWAY, 2.0, 1.0).gradient(model, batch).tolist() == pytest.approx([0.6])
-    assert batch.meter.bill == {Look("training", 2.0, 1.0): 1}
+    assert batch.meter.bill == {Query("training", 2.0, 1.0): 1}
     # With a clip of 4: (1.8 + 2 · 4) / 3.
     assert DpSgd(HALFWAY, 2.0, 4.0).gradient(model, private(targets(1.0, 0.1, -3.0))).tolist() == pytest.approx(
         [9.8 / 3]
@@ -49,14 +49,14 @@ def test_a_sum_is_divided_by_the_expected_size_whatever_the_real_one() -> None:
         sizes.add(len(batch))
         assert trainer.gradient(scalar_model(), batch).tolist() == pytest.approx([0.5])  # at the minimum, noise alone
     assert len(sizes) > 2
-    assert whole.meter.bill == {Look("training", 1.0, 0.5): 20}
+    assert whole.meter.bill == {Query("training", 1.0, 0.5): 20}
 
 
 def test_an_empty_batch_is_a_step_of_noise_and_is_paid_for() -> None:
     batch = private(targets(), chance=0.1)
-    empty = Sealed(batch.opened(), batch.records, batch.meter, 0.1, 5.0, b"a draw")
+    empty = PrivateExamples(batch.opened(), batch.records, batch.meter, 0.1, 5.0, b"a draw")
     assert DpSgd(HALFWAY, 1.0, 2.0).gradient(scalar_model(), empty).tolist() == pytest.approx([2.0 / 5])
-    assert batch.meter.bill == {Look("training", 1.0, 0.1): 1}
+    assert batch.meter.bill == {Query("training", 1.0, 0.1): 1}
 
 
 def test_every_example_comes_with_the_same_chance_by_itself() -> None:
@@ -74,7 +74,7 @@ def test_noise_has_the_stated_size_and_no_direction() -> None:
     model = initialised(perceptron)
     empty = points(5, 0, stream(0)).take(torch.tensor([], dtype=torch.int64))
     for source in (SeededNoise(stream(3, "noise")), SystemNoise()):
-        batch = Sealed(empty, ("training",), Meter(source, {}, lambda bill: True), 0.5, expected=10.0)
+        batch = PrivateExamples(empty, ("training",), BudgetTracker(source, {}, lambda bill: True), 0.5, expected=10.0)
         trainer = DpSgd(replace(HALFWAY, weight_decay=0.0), 1.5, 2.0)
         steps = torch.stack([trainer.gradient(model, batch) for _ in range(40)])  # 48,120 draws
         assert float(steps.std()) == pytest.approx(1.5 * 2.0 / 10, rel=0.02)
@@ -90,7 +90,7 @@ def test_what_reads_no_records_is_added_after_the_noise() -> None:
     decayed = DpSgd(replace(HALFWAY, weight_decay=0.5), 1.0, 1.0).gradient(model, private(targets(5.0)))
     assert (decayed - plain).tolist() == pytest.approx([0.5])
     # One step from 1 towards 5: gradient clipped to −1, noise 1, pull 3 · (1 − 0) = 3: 1 − 0.25 · 3 = 0.25.
-    task = Task(torch.tensor([1.0]), private(targets(5.0)), 0, stream(0), Pull(torch.tensor([0.0]), 3.0))
+    task = TrainingJob(torch.tensor([1.0]), private(targets(5.0)), 0, stream(0), ProximalTerm(torch.tensor([0.0]), 3.0))
     assert DpSgd(HALFWAY, 1.0, 1.0).train(model, task).tolist() == pytest.approx([0.25])
 
 
@@ -98,16 +98,16 @@ def test_without_noise_and_with_a_generous_clip_a_whole_batch_is_a_plain_step() 
     model, examples = initialised(perceptron), points(12, 0, stream(0))
     sgd = Sgd(batch_size=12, epochs=3)
     start = model.read()
-    plain = sgd.train(model, Task(start, examples, 0, stream(5)))
-    clipped = DpSgd(sgd, 0.0, 1e6).train(model, Task(start, private(examples), 0, stream(5)))
+    plain = sgd.train(model, TrainingJob(start, examples, 0, stream(5)))
+    clipped = DpSgd(sgd, 0.0, 1e6).train(model, TrainingJob(start, private(examples), 0, stream(5)))
     torch.testing.assert_close(clipped, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_what_stays_is_trained_without_noise_to_the_bit() -> None:
     model, examples = initialised(perceptron), points(12, 0, stream(0))
     start, sealed = model.read(), private(points(12, 0, stream(0)))
-    plain = Sgd(batch_size=5).train(model, Task(start, examples, 0, stream(5)))
-    task = Task(start, sealed, 0, stream(5), stays=True)
+    plain = Sgd(batch_size=5).train(model, TrainingJob(start, examples, 0, stream(5)))
+    task = TrainingJob(start, sealed, 0, stream(5), stays=True)
     assert torch.equal(DpSgd(Sgd(batch_size=5), 1.0, 1.0).train(model, task), plain)
     assert sealed.meter.bill == {}
 
@@ -119,35 +119,37 @@ def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:
     first, second = trainer.batches(whole, 1, stream(0, "sampling"))
     for batch in (first, second, first):
         trainer.gradient(scalar_model(), batch)
-    assert whole.meter.bill == {Look("training", 2.0, 0.5): 1, Look("training", 2.0 / 2**0.5, 0.5): 1}
+    assert whole.meter.bill == {Query("training", 2.0, 0.5): 1, Query("training", 2.0 / 2**0.5, 0.5): 1}
     again = next(trainer.batches(whole, 1, stream(0, "sampling")))  # drawn anew from the same state: the same sample
     trainer.gradient(scalar_model(), again)
-    assert whole.meter.bill == {Look("training", 2.0, 0.5): 1, Look("training", 2.0 / 3**0.5, 0.5): 1}
+    assert whole.meter.bill == {Query("training", 2.0, 0.5): 1, Query("training", 2.0 / 3**0.5, 0.5): 1}
 
 
 def test_what_was_cleared_pays_for_nothing_else() -> None:
-    training, judging = Look("training", 1.0, 0.5), Look("validation", 1.0, 1.0)
-    meter = Meter(Ones(), {}, lambda bill: sum(bill.values()) <= 3)
+    training, judging = Query("training", 1.0, 0.5), Query("validation", 1.0, 1.0)
+    meter = BudgetTracker(Ones(), {}, lambda bill: sum(bill.values()) <= 3)
     meter.clear(training, 2)
-    meter.pay(judging)
+    meter.charge(judging)
     with pytest.raises(BudgetError):  # the two that were cleared are spoken for
-        meter.pay(judging)
-    meter.pay(training)
-    meter.pay(training)
+        meter.charge(judging)
+    meter.charge(training)
+    meter.charge(training)
     with pytest.raises(BudgetError):
-        meter.pay(training)
+        meter.charge(training)
     assert meter.bill == {judging: 1, training: 2}
 
 
 def test_a_second_look_at_a_sample_takes_up_what_was_cleared_for_it() -> None:
-    look = Look("training", 1.0, 0.5)
+    look = Query("training", 1.0, 0.5)
     # A price by which two looks at one sample, one with the noise 1/√2, cost as much as two samples.
-    meter = Meter(Ones(), {}, lambda bill: sum(times / kind.noise**2 for kind, times in bill.items()) <= 4 + 1e-9)
+    meter = BudgetTracker(
+        Ones(), {}, lambda bill: sum(times / kind.noise**2 for kind, times in bill.items()) <= 4 + 1e-9
+    )
     for _ in range(2):  # two trainings on the same two samples
         meter.clear(look, 2)
         for sample in (b"first", b"second"):
             meter.pay_for_sample(look, sample)
-    assert meter.bill == {Look("training", 1 / 2**0.5, 0.5): 2}
+    assert meter.bill == {Query("training", 1 / 2**0.5, 0.5): 2}
 
 
 def test_a_sample_is_not_cut_up() -> None:
@@ -167,7 +169,7 @@ def test_examples_that_are_nobodys_are_refused() -> None:
     for misuse in (
         lambda: trainer.gradient(model, targets(1.0)),
         lambda: next(trainer.batches(targets(1.0), 1, stream(0))),
-        lambda: trainer.train(model, Task(torch.zeros(1), targets(1.0), 0, stream(0))),
+        lambda: trainer.train(model, TrainingJob(torch.zeros(1), targets(1.0), 0, stream(0))),
     ):
         with pytest.raises(InputError, match="nobody could pay"):
             misuse()

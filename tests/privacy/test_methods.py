@@ -10,12 +10,12 @@ from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make
 from fedfomo.core.local_training import Sgd
 from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, points_problem
 
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
-TWO_ROUNDS = Plan(rounds=2)
+TWO_ROUNDS = SimulationConfig(rounds=2)
 
 ALONE = ("local", "local-all")  # nothing of them ever leaves
 PRIVATE = [name for name in ALGORITHMS if name not in (*READ_RECORDS, *ALONE)]
@@ -71,15 +71,19 @@ def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:
 
     def models(noise: float) -> torch.Tensor:
         private = replace(problem, privacy=Privacy(noise=noise, delta=1e-3, clip=100.0))
-        return simulate(private, algorithm, Plan(rounds=1)).models[0]
+        return simulate(private, algorithm, SimulationConfig(rounds=1)).models[0]
 
     layout = problem.model_of(algorithm).layout
     gap = models(1.0) - models(0.0)
     assert float(gap[layout.coordinates_below("shared")].abs().max()) > 1
     # What stays saw a noisy neighbour, yet no noise of its own: the gate's hidden features alone differ.
     assert float(gap[layout.coordinates_below("private")].abs().max()) < 1
-    spent = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), algorithm, Plan(rounds=1)).spent
-    plain = simulate(replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), make_algorithm("fedavg"), Plan(rounds=1))
+    spent = simulate(
+        replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), algorithm, SimulationConfig(rounds=1)
+    ).spent
+    plain = simulate(
+        replace(problem, privacy=Privacy(noise=1.0, delta=1e-3)), make_algorithm("fedavg"), SimulationConfig(rounds=1)
+    )
     assert spent == plain.spent
 
 
@@ -88,7 +92,7 @@ def test_who_uses_a_sample_twice_reaches_its_epsilon_before_the_last_round(name:
     privacy = Privacy(epsilon=3.0, delta=1e-3)
     problem = replace(points_problem(), trainer=Sgd(batch_size=5, epochs=2), privacy=privacy)
     lines: list[dict[str, Any]] = []
-    simulate(problem, make_algorithm(name), Plan(rounds=3), listener=lambda line, _: lines.append(line))
+    simulate(problem, make_algorithm(name), SimulationConfig(rounds=3), listener=lambda line, _: lines.append(line))
     assert bool(lines[-1]["budget_spent"]) == stops
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from fedfomo.core.data import Examples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Look, Records
+from fedfomo.privacy.accountant import Query, Records
 from fedfomo.privacy.noise import SeededNoise
-from fedfomo.privacy.private_data import Meter, Sealed
-from fedfomo.privacy.private_evaluation import PrivateJudge, mean_clipped_loss
+from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
+from fedfomo.privacy.private_evaluation import PrivateEvaluator, mean_clipped_loss
 from toy_problems import scalar_model, targets
 
 
@@ -21,8 +21,10 @@ class Ones:
         return torch.ones(size, dtype=torch.float64)
 
 
-def private(examples: Examples, records: tuple[Records, ...] = ("validation",), noise: object = None) -> Sealed:
-    return Sealed(examples, records, Meter(noise or Ones(), {}, lambda bill: True))  # type: ignore[arg-type]
+def private(
+    examples: Examples, records: tuple[Records, ...] = ("validation",), noise: object = None
+) -> PrivateExamples:
+    return PrivateExamples(examples, records, BudgetTracker(noise or Ones(), {}, lambda bill: True))  # type: ignore[arg-type]
 
 
 def test_losses_are_held_between_0_and_the_clip() -> None:
@@ -32,14 +34,14 @@ def test_losses_are_held_between_0_and_the_clip() -> None:
 
 def test_noise_is_measured_in_what_one_record_can_change() -> None:
     # At x = 0 and 2, targets 1 and 3 cost 1 and 9, 1 and 1; clipped at 4: means 2.5 and 1. Noise 3 · 4 / 2 = 6.
-    judge, sealed = PrivateJudge(3.0, 4.0), private(targets(1.0, 3.0))
+    judge, sealed = PrivateEvaluator(3.0, 4.0), private(targets(1.0, 3.0))
     models = [torch.tensor([0.0]), torch.tensor([2.0])]
     assert judge.losses(scalar_model(), models, sealed).tolist() == [8.5, 7.0]
-    assert sealed.meter.bill == {Look("validation", 3.0, 1.0): 2}  # one for every model
+    assert sealed.meter.bill == {Query("validation", 3.0, 1.0): 2}  # one for every model
 
 
 def test_one_record_moves_a_loss_by_no_more_than_its_share() -> None:
-    judge = PrivateJudge(1e-9, 4.0)  # next to no noise
+    judge = PrivateEvaluator(1e-9, 4.0)  # next to no noise
     ordinary = judge.losses(scalar_model(), [torch.zeros(1)], private(targets(*[0.0] * 9, 1.0)))
     extreme = judge.losses(scalar_model(), [torch.zeros(1)], private(targets(*[0.0] * 9, 1e30)))
     assert float(extreme - ordinary) <= 4.0 / 10
@@ -47,28 +49,30 @@ def test_one_record_moves_a_loss_by_no_more_than_its_share() -> None:
 
 def test_every_model_has_noise_of_its_own() -> None:
     noise = SeededNoise(stream(0, "noise"))
-    losses = PrivateJudge(1.0, 5.0).losses(scalar_model(), [torch.zeros(1)] * 2000, private(targets(0.0), noise=noise))
+    losses = PrivateEvaluator(1.0, 5.0).losses(
+        scalar_model(), [torch.zeros(1)] * 2000, private(targets(0.0), noise=noise)
+    )
     assert float(losses.std()) == pytest.approx(5.0, rel=0.06)
 
 
 def test_without_noise_losses_are_exact_and_nothing_is_guaranteed() -> None:
     sealed = private(targets(1.0, 3.0))
-    assert PrivateJudge(None, 4.0).losses(scalar_model(), [torch.zeros(1)], sealed).tolist() == [5.0]
-    assert sealed.meter.bill == {Look("validation", 0.0, 1.0): 1}
+    assert PrivateEvaluator(None, 4.0).losses(scalar_model(), [torch.zeros(1)], sealed).tolist() == [5.0]
+    assert sealed.meter.bill == {Query("validation", 0.0, 1.0): 1}
 
 
 def test_training_records_are_never_judged_without_noise() -> None:
     with pytest.raises(InputError, match="validation-noise"):
-        PrivateJudge(None, 4.0).losses(scalar_model(), [torch.zeros(1)], private(targets(1.0), ("training",)))
+        PrivateEvaluator(None, 4.0).losses(scalar_model(), [torch.zeros(1)], private(targets(1.0), ("training",)))
 
 
 def test_nothing_to_judge_by_costs_nothing() -> None:
     sealed = private(targets())
-    losses = PrivateJudge(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], sealed)
+    losses = PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], sealed)
     assert math.isnan(float(losses))
     assert sealed.meter.bill == {}
 
 
 def test_examples_that_are_nobodys_are_refused() -> None:
     with pytest.raises(InputError, match="nobody could pay"):
-        PrivateJudge(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], targets(1.0))
+        PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], targets(1.0))

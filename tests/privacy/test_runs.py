@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.engine.run_dir import RunHome
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Look, epsilon_of
+from fedfomo.privacy.accountant import Query, epsilon_of
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.engine import Guard
+from fedfomo.privacy.engine import PrivacyEngine
 from fedfomo.privacy.noise import SystemNoise
-from fedfomo.privacy.private_data import Sealed
-from fedfomo.simulation.config import Plan
+from fedfomo.privacy.private_data import PrivateExamples
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from fedfomo.sites.federate import client_data
 from toy_problems import digest, points_problem, with_batch_norm
 
@@ -33,12 +33,12 @@ RUN = ["run", "--clients", "6", "--distributions", "2", "--rounds", "8", "--work
 PRIVATE = ["--privacy.noise", "1", "--privacy.delta", "1e-3", "--privacy.validation-noise", "6"]
 
 
-def private(problem: Problem | None = None, **privacy: Any) -> Problem:
+def private(problem: FederatedProblem | None = None, **privacy: Any) -> FederatedProblem:
     return replace(problem or points_problem(), privacy=Privacy(**{"noise": 1.0, "delta": 1e-3, **privacy}))
 
 
-def play(problem: Problem, rounds: int = 3, method: str = "fedfomo", **plan: Any) -> RunResult:
-    return simulate(problem, make_algorithm(method), Plan(rounds=rounds, **plan))
+def play(problem: FederatedProblem, rounds: int = 3, method: str = "fedfomo", **plan: Any) -> RunResult:
+    return simulate(problem, make_algorithm(method), SimulationConfig(rounds=rounds, **plan))
 
 
 def log(folder: Path) -> list[dict[str, Any]]:
@@ -49,14 +49,14 @@ def test_the_bill_is_epochs_times_rounds_times_steps() -> None:
     spent = play(private(), rounds=3, method="fedavg").spent
     assert spent is not None
     # 12 examples, batches of 5: three steps an epoch, one epoch a round, three rounds.
-    assert spent[0].training == epsilon_of({Look("training", 1.0, 5 / 12): 9}, "training", 1e-3)
+    assert spent[0].training == epsilon_of({Query("training", 1.0, 5 / 12): 9}, "training", 1e-3)
     assert spent[0].validation == 0.0
 
 
 def test_whoever_takes_part_less_pays_less() -> None:
     result = play(private(), rounds=4, method="fedavg", participation=0.5)
     assert result.spent is not None
-    per_round = [epsilon_of({Look("training", 1.0, 5 / 12): 3 * times}, "training", 1e-3) for times in range(5)]
+    per_round = [epsilon_of({Query("training", 1.0, 5 / 12): 3 * times}, "training", 1e-3) for times in range(5)]
     assert {spent.training for spent in result.spent.values()} <= set(per_round)
     assert len({spent.training for spent in result.spent.values()}) > 1
 
@@ -67,7 +67,7 @@ def test_without_a_gate_validation_records_have_no_guarantee() -> None:
     assert gated is not None
     assert all(math.isinf(spent.validation) and math.isinf(spent.headline) for spent in exact.values())
     # Round 0: own model and reference; then five others come along, and once more after the last round.
-    looks = {Look("validation", 4.0, 1.0): 2 + 7 + 7 + 7}
+    looks = {Query("validation", 4.0, 1.0): 2 + 7 + 7 + 7}
     assert gated[0].validation == epsilon_of(looks, "validation", 1e-3)
     assert gated[0].headline == max(gated[0].training, gated[0].validation)
 
@@ -89,10 +89,10 @@ def test_research_runs_repeat_and_deployment_runs_do_not() -> None:
     first, second = (play(private(mode="deployment")) for _ in range(2))
     assert digest(first.models) != digest(second.models)
     assert first.spent == second.spent
-    guard = Guard(Privacy(noise=1.0, mode="deployment"), 1.0)
+    guard = PrivacyEngine(Privacy(noise=1.0, mode="deployment"), 1.0)
     assert isinstance(guard.meter(0, 0, 0, {}).noise, SystemNoise)
     assert guard.seed(7) != guard.seed(7)
-    assert Guard(Privacy(noise=1.0), 1.0).seed(7) == 7
+    assert PrivacyEngine(Privacy(noise=1.0), 1.0).seed(7) == 7
 
 
 def test_a_private_run_killed_twice_ends_like_one_left_alone(tmp_path: Path) -> None:
@@ -136,23 +136,23 @@ class _Interrupt:
 def test_in_deployment_a_round_that_is_played_again_is_paid_again(tmp_path: Path, mode: str, times: int) -> None:
     problem = private(mode=mode)
     for during in (1, None):
-        home = RunHome(tmp_path, "same", print)
+        home = RunDirectory(tmp_path, "same", print)
         try:
             watcher = None if during is None else _Interrupt(during)
-            result = simulate(problem, make_algorithm("fedavg"), Plan(rounds=3), home, watcher)
+            result = simulate(problem, make_algorithm("fedavg"), SimulationConfig(rounds=3), home, watcher)
         except KeyboardInterrupt:
             assert during == 1
         finally:
             home.close()
     assert result.spent is not None
-    assert result.spent[0].training == epsilon_of({Look("training", 1.0, 5 / 12): 3 * times}, "training", 1e-3)
+    assert result.spent[0].training == epsilon_of({Query("training", 1.0, 5 / 12): 3 * times}, "training", 1e-3)
 
 
 def test_a_budget_that_runs_out_ends_a_clients_uploads_and_the_run_goes_on(tmp_path: Path) -> None:
-    full = epsilon_of({Look("training", 1.0, 5 / 12): 6}, "training", 1e-3)  # two rounds' worth
-    home = RunHome(tmp_path, "same", print)
+    full = epsilon_of({Query("training", 1.0, 5 / 12): 6}, "training", 1e-3)  # two rounds' worth
+    home = RunDirectory(tmp_path, "same", print)
     problem = private(points_problem(sizes={0: (24, 4)}), budget=full)
-    result = simulate(problem, make_algorithm("fedfomo"), Plan(rounds=4), home)
+    result = simulate(problem, make_algorithm("fedfomo"), SimulationConfig(rounds=4), home)
     home.close()
     assert result.spent is not None
     assert all(spent.training <= full for spent in result.spent.values())
@@ -172,10 +172,12 @@ def test_who_can_pay_for_nothing_keeps_the_initial_model_whatever_was_computed_b
 
 def test_who_cannot_pay_for_the_last_update_takes_nothing_in_it() -> None:
     # Enough for round 0, with own model and reference, and for round 1, with five others: two federated updates.
-    budget = epsilon_of({Look("validation", 4.0, 1.0): 2 + 7}, "validation", 1e-3)
+    budget = epsilon_of({Query("validation", 4.0, 1.0): 2 + 7}, "validation", 1e-3)
     lines: list[dict[str, Any]] = []
     problem = private(noise=50.0, validation_noise=4.0, budget=budget)
-    result = simulate(problem, make_algorithm("fedfomo"), Plan(rounds=3), listener=lambda line, _: lines.append(line))
+    result = simulate(
+        problem, make_algorithm("fedfomo"), SimulationConfig(rounds=3), listener=lambda line, _: lines.append(line)
+    )
     assert [len(line["budget_spent"]) for line in lines] == [0, 0, 6]
     assert result.taken is not None
     uploaded = [
@@ -260,13 +262,13 @@ def test_records_are_out_of_reach_of_whoever_does_not_pay() -> None:
     guard = problem.guard(1)
     assert guard is not None
     data = problem.clients[0]
-    sealed = Sealed(data.train, ("training",), guard.meter(0, 0, 0, {}))
+    sealed = PrivateExamples(data.train, ("training",), guard.meter(0, 0, 0, {}))
     for look in (lambda: sealed.inputs, lambda: sealed.labels, lambda: sealed.take(torch.tensor([0])).inputs):
         with pytest.raises(InputError, match="past the noise"):
             look()
     with pytest.raises(InputError, match="past the noise"):
         _ = next(sealed.batches(2)).labels
-    both = sealed.joined(data.validation, Sealed(data.validation, ("validation",), sealed.meter))
+    both = sealed.joined(data.validation, PrivateExamples(data.validation, ("validation",), sealed.meter))
     assert both.records == ("training", "validation")
     assert len(both) == 20
 

@@ -15,11 +15,11 @@ from torch import nn
 import fedfomo
 from cli_calls import call
 from fedfomo.core.model import Score
-from fedfomo.report.build import compile_facts
+from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ClientFacts, Reproduce
-from fedfomo.report.inputs import Ended, Source
+from fedfomo.report.inputs import FinalResult, ReportInput
 from fedfomo.report.page import write_report
-from fedfomo.report.per_example import Examination
+from fedfomo.report.per_example import PerExampleScores
 
 WAIT = """
 const done = arguments[arguments.length - 1];
@@ -57,7 +57,7 @@ def test_it_loads_without_a_word_on_the_console_and_without_the_network(browser:
 
 
 def test_the_counts_stand_beside_what_chance_alone_would_count(browser: Any, tmp_path: Path) -> None:
-    open_page(browser, write_report(compile_facts(large_source()), tmp_path / "page.html"))
+    open_page(browser, write_report(build_report_data(large_source()), tmp_path / "page.html"))
     verdict = browser.find_element("id", "verdict").text
     assert "any of these 100 clients, about 2.5 would look clearly helped by chance alone" in verdict
     assert [word for word in ("clearly helped", "undecided", "clearly harmed") if word not in verdict] == []
@@ -212,7 +212,7 @@ def test_a_federation_whose_report_failed_has_a_page_of_scores(
     assert f"leeds: {result.scores['leeds'].accuracy:.3g}, and alone" in browser.find_element("id", "sentences").text
 
 
-def large_source() -> Source:
+def large_source() -> ReportInput:
     """What a run of 100 clients and 100 rounds leaves behind, made up."""
     rng = random.Random(0)  # noqa: S311
     clients, rounds = 100, 100
@@ -240,12 +240,12 @@ def large_source() -> Source:
     ]
     matrix = [[rng.gauss(0, 1) for _ in range(clients)] for _ in range(clients)]
 
-    def ended(level: float) -> Ended:
+    def ended(level: float) -> FinalResult:
         figures = [[float(rng.random() < level) for _ in range(30)] for _ in range(clients)]
         end = {c: Score(0.1, sum(row) / 30, 30) for c, row in enumerate(figures)}
-        return Ended(end, 10**9, 10**6, Examination(figures, matrix, ""))
+        return FinalResult(end, 10**9, 10**6, PerExampleScores(figures, matrix, ""))
 
-    return Source(
+    return ReportInput(
         title="made up",
         method="fedfomo",
         options={"epsilon": 0.3, "epsilon_decay": 0.05},
@@ -268,7 +268,7 @@ def drawn_charts(browser: Any) -> set[str]:
     return set(browser.execute_script(script))
 
 
-def diverged(ended: Ended, *clients: int) -> Ended:
+def diverged(ended: FinalResult, *clients: int) -> FinalResult:
     """Say of some clients that they ended with models whose figures are not finite."""
     assert ended.examined is not None
     lost = {client: Score(math.nan, math.nan, 30) for client in clients}
@@ -284,16 +284,16 @@ def test_figures_that_are_not_finite_leave_gaps_in_charts_and_are_named(browser:
     ended["fedfomo"] = replace(ended["fedfomo"], seed_means=[math.nan, 0.5, 0.7])
     taken = [[math.nan] * 100, *(source.taken or [])[1:]]
     broken = replace(source, ended=ended, taken=taken)
-    open_page(browser, write_report(compile_facts(source), tmp_path / "whole.html"))
+    open_page(browser, write_report(build_report_data(source), tmp_path / "whole.html"))
     everything = drawn_charts(browser)
-    open_page(browser, write_report(compile_facts(broken), tmp_path / "page.html"))
+    open_page(browser, write_report(build_report_data(broken), tmp_path / "page.html"))
     assert browser.get_log("browser") == []
     assert drawn_charts(browser) == everything
     assert "60.0 (2 seeds)" in browser.find_element("id", "verdict").text
-    told = [sentence for sentence in compile_facts(broken).sentences if "not finite" in sentence]
+    told = [sentence for sentence in build_report_data(broken).sentences if "not finite" in sentence]
     assert [sentence.partition(":")[0] for sentence in told] == ["client 2", "client 3"]
-    crossed = replace(ended["fedfomo"], examined=Examination([[1.0] * 30] * 100, nothing, ""))
-    empty = compile_facts(replace(broken, ended={**ended, "fedfomo": crossed}))
+    crossed = replace(ended["fedfomo"], examined=PerExampleScores([[1.0] * 30] * 100, nothing, ""))
+    empty = build_report_data(replace(broken, ended={**ended, "fedfomo": crossed}))
     open_page(browser, write_report(empty, tmp_path / "page.html"))
     assert browser.get_log("browser") == []
     assert "No model has a finite figure" in browser.find_element("id", "cross").text
@@ -315,7 +315,7 @@ def test_a_chart_that_fails_says_so_and_the_others_are_drawn(browser: Any, page:
 
 
 def test_a_hundred_clients_and_rounds_open_quickly(browser: Any, tmp_path: Path) -> None:
-    page = write_report(compile_facts(large_source()), tmp_path / "page.html")
+    page = write_report(build_report_data(large_source()), tmp_path / "page.html")
     assert page.stat().st_size < 6_000_000
     # A busy machine makes seconds unreliable: what counts is the processor's time until the page can be read.
     browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})

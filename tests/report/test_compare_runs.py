@@ -8,7 +8,7 @@ import pytest
 
 from cli_calls import call
 from fedfomo.errors import InputError
-from fedfomo.report.compare_runs import arenas_of
+from fedfomo.report.compare_runs import compare_runs
 
 TITLE = "digits: latent, 6 clients, distributions 2, epochs 1, 4 rounds"
 
@@ -30,7 +30,7 @@ def another(run: Path, place: Path, shift: float = 0.0, **settings: str) -> Path
 
 
 def test_methods_are_set_against_each_other_client_by_client(comparison: Path, tmp_path: Path) -> None:
-    [arena] = arenas_of([comparison])
+    [arena] = compare_runs([comparison])
     assert arena.title == TITLE
     [duel] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedfomo", "fedavg")]
     [back] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedavg", "fedfomo")]
@@ -44,7 +44,7 @@ def test_methods_are_set_against_each_other_client_by_client(comparison: Path, t
 def test_the_same_method_with_other_options_is_another(comparison: Path, tmp_path: Path) -> None:
     three = another(comparison / "fedfomo-seed-0", tmp_path / "three", 0.25, options='["num-downloads=3"]')
     usual = another(comparison / "fedfomo-seed-0", tmp_path / "usual", options='["num_downloads=5"]')
-    [arena] = arenas_of([comparison, three, usual])
+    [arena] = compare_runs([comparison, three, usual])
     assert list(arena.means) == ["fedavg", "fedfomo", "local", "fedfomo (num_downloads=3)"]
     [duel] = [d for d in arena.duels if (d.method, d.against) == ("fedfomo (num_downloads=3)", "fedfomo")]
     assert duel.gaps == pytest.approx([0.25] * 6)
@@ -55,7 +55,7 @@ def test_other_settings_are_another_arena(comparison: Path, tmp_path: Path) -> N
     faster = another(run, tmp_path / "faster", learning_rate="0.5")
     private = another(run, tmp_path / "private", clip="2.0")  # of the table [privacy]
     elsewhere = another(run, tmp_path / "elsewhere", workers="7", stack="false", evaluate_every="2")
-    titles = [arena.title for arena in arenas_of([comparison, faster, private, elsewhere])]
+    titles = [arena.title for arena in compare_runs([comparison, faster, private, elsewhere])]
     assert titles == [
         TITLE,
         "digits: latent, 6 clients, distributions 2, learning-rate 0.5, epochs 1, 4 rounds",
@@ -66,10 +66,10 @@ def test_other_settings_are_another_arena(comparison: Path, tmp_path: Path) -> N
 def test_a_run_counts_once_and_two_that_contradict_each_other_are_refused(comparison: Path, tmp_path: Path) -> None:
     run = comparison / "fedfomo-seed-0"
     again = another(run, tmp_path / "again")
-    assert arenas_of([comparison, comparison, again]) == arenas_of([comparison])
+    assert compare_runs([comparison, comparison, again]) == compare_runs([comparison])
     better = another(run, tmp_path / "better", 0.01)
     with pytest.raises(InputError, match=rf"{run} and {better} have the same method, settings and seed"):
-        arenas_of([comparison, better])
+        compare_runs([comparison, better])
 
 
 def say_of_clients(run: Path, **said: object) -> None:
@@ -81,7 +81,7 @@ def test_data_of_the_same_name_that_are_others_are_another_arena(comparison: Pat
     other = another(comparison / "fedfomo-seed-0", tmp_path / "other", 0.01)
     mine = json.loads((comparison / "fedfomo-seed-0" / "environment.json").read_text())["data"]["sha256"]
     say_of_clients(other, data={"name": "digits", "sha256": "0" * 64})
-    arenas = arenas_of([comparison, other])
+    arenas = compare_runs([comparison, other])
     assert [arena.title for arena in arenas] == [f"{TITLE}, data {mine[:8]}", f"{TITLE}, data 00000000"]
     assert [list(arena.means) for arena in arenas] == [["fedavg", "fedfomo", "local"], ["fedfomo"]]
 
@@ -93,4 +93,4 @@ def test_other_clients_of_the_same_seed_are_refused(comparison: Path, tmp_path: 
     other = another(comparison / "fedfomo-seed-0", tmp_path / "other", options='["num_downloads=3"]')
     say_of_clients(other, **said)
     with pytest.raises(InputError, match=rf"{other} had other clients, though of the same data, settings and seed"):
-        arenas_of([comparison, other])
+        compare_runs([comparison, other])

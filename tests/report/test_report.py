@@ -23,26 +23,26 @@ from fedfomo.core.model import Score
 from fedfomo.datasets.latent_groups import Assignments, own_file, write_groups
 from fedfomo.datasets.readers import load_data
 from fedfomo.errors import InputError
-from fedfomo.report.build import compile_facts
-from fedfomo.report.data import ClientFacts, Facts, MethodFacts, Reproduce
+from fedfomo.report.build import build_report_data
+from fedfomo.report.data import ClientFacts, MethodFacts, ReportData, Reproduce
 from fedfomo.report.from_run import gather, prepare_run
-from fedfomo.report.inputs import Ended, Source
+from fedfomo.report.inputs import FinalResult, ReportInput
 from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
-from fedfomo.report.per_example import Examination, read_examination, write_examination
+from fedfomo.report.per_example import PerExampleScores, read_examination, write_examination
 from fedfomo.report.select_run import find_run
 from fedfomo.report.text import site_sentence, with_interval
-from fedfomo.runs.config import CompareConfig, RunConfig, Setting
+from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import build, read_toml, write_toml
 from fedfomo.runs.run import read_config, read_record, runs_of
 from fedfomo.runs.setup import Prepared
 
 
 @pytest.fixture(scope="module")
-def facts(comparison: Path) -> Facts:
+def facts(comparison: Path) -> ReportData:
     folder = find_run(comparison)
-    return compile_facts(gather(folder, loaded=prepare_run(folder)))
+    return build_report_data(gather(folder, loaded=prepare_run(folder)))
 
 
 def test_which_run_of_a_comparison_is_meant_is_said_and_never_guessed(
@@ -64,12 +64,12 @@ def test_which_run_of_a_comparison_is_meant_is_said_and_never_guessed(
         assert "of this comparison: fedavg with seed 1" in capsys.readouterr().out
 
 
-def own(facts: Facts) -> list[MethodFacts]:
+def own(facts: ReportData) -> list[MethodFacts]:
     """Return how the method that a report is about has ended, if it has."""
     return [method for method in facts.methods if method.method == facts.method]
 
 
-def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Facts) -> None:
+def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: ReportData) -> None:
     assert [method.method for method in facts.methods] == ["local", "fedavg", "fedfomo"]
     assert facts.method == "fedfomo"
     assert facts.is_finished
@@ -79,7 +79,7 @@ def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Fa
     assert facts.advice == ""
 
 
-def test_scores_are_those_of_the_run_and_gains_their_differences(facts: Facts, comparison: Path) -> None:
+def test_scores_are_those_of_the_run_and_gains_their_differences(facts: ReportData, comparison: Path) -> None:
     kept = json.loads((comparison / "fedfomo-seed-0" / "result.json").read_text())["after_update"]
     alone = json.loads((comparison / "local-seed-0" / "result.json").read_text())["after_update"]
     (fedfomo,) = own(facts)
@@ -96,7 +96,7 @@ def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
     source = gather(find_run(comparison))
     odd = [{**line, "suspected": {"3": "its own last model again"}} for line in source.lines]
     for lines, is_named in ((odd, True), (source.lines, False)):
-        notes = compile_facts(replace(source, lines=lines)).health.notes
+        notes = build_report_data(replace(source, lines=lines)).health.notes
         assert any(f"{source.clients[3].name} ({len(odd)})" in note for note in notes) is is_named
 
 
@@ -106,7 +106,9 @@ def test_who_moved_to_averages_alone_did_not_stay_where_it_was(comparison: Path)
     uploads = [judged, *({**judged, "findings.share_of_averages": share} for share in (0.0, 1.0))]
     for upload, fell_back in zip(uploads, (3, 3, 0), strict=True):
         lines = [{**line, "uploads": {"0": upload}} for line in source.lines]
-        assert compile_facts(replace(source, lines=lines)).health.fell_back[0] == fell_back  # round 0 does not count
+        assert (
+            build_report_data(replace(source, lines=lines)).health.fell_back[0] == fell_back
+        )  # round 0 does not count
 
 
 def test_the_log_says_how_much_of_averages_was_mixed_in(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_the_log_says_how_much_of_averages_was_mixed_in(tmp_path: Path) -> None:
         assert one + other in (0.0, pytest.approx(1.0))
 
 
-def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
+def test_adding_up_the_judgements_gives_the_affinity(facts: ReportData) -> None:
     assert facts.affinity is not None
     total = [[float(r == g) for g in range(6)] for r in range(6)]
     for played in facts.rounds:
@@ -131,7 +133,7 @@ def test_adding_up_the_judgements_gives_the_affinity(facts: Facts) -> None:
         assert row == pytest.approx(expected)
 
 
-def test_the_diagonal_of_the_cross_matrix_is_everybodys_own_score(facts: Facts) -> None:
+def test_the_diagonal_of_the_cross_matrix_is_everybodys_own_score(facts: ReportData) -> None:
     assert facts.cross is not None
     (fedfomo,) = own(facts)
     for client, score in enumerate(fedfomo.scores):
@@ -139,7 +141,7 @@ def test_the_diagonal_of_the_cross_matrix_is_everybodys_own_score(facts: Facts) 
         assert facts.cross[client][client] == pytest.approx(score.value)
 
 
-def test_curves_hold_what_the_log_holds(facts: Facts, comparison: Path) -> None:
+def test_curves_hold_what_the_log_holds(facts: ReportData, comparison: Path) -> None:
     lines = [json.loads(line) for line in (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_text().splitlines()]
     assert facts.curves.test_updated[2][3] == lines[2]["after_update"]["3"]["accuracy"]
     assert facts.curves.validation_reference[3][1] == lines[3]["judged"]["1"][0]
@@ -159,7 +161,7 @@ def test_losses_have_curves_where_the_method_says_whose_they_are(tmp_path: Path)
     last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
     assert "findings.ids" in last["uploads"]["0"]
     assert len(last["judged"]["0"]) == 1 + 6  # an average, and the same without each of its members in turn
-    curves = compile_facts(gather(run)).curves
+    curves = build_report_data(gather(run)).curves
     assert (curves.validation_reference, curves.validation_own) == ([], [])
     assert len(curves.test_updated) == 2
 
@@ -172,7 +174,7 @@ def test_the_log_is_the_same_every_time_and_times_are_elsewhere(comparison: Path
     assert len((tmp_path / "again" / "seconds.jsonl").read_text().splitlines()) == 4
 
 
-def test_the_reproduce_box_gives_the_same_log(facts: Facts, comparison: Path) -> None:
+def test_the_reproduce_box_gives_the_same_log(facts: ReportData, comparison: Path) -> None:
     command = facts.reproduce.command.splitlines()[0]
     assert command.startswith("fedfomo run --method fedfomo --seed 0 --dataset digits")
     assert "--clients 6" in command
@@ -197,7 +199,7 @@ def test_the_command_that_a_lone_run_advises_is_of_its_own_data_set_and_options(
     run = tmp_path / "run"
     shutil.copytree(comparison / "fedfomo-seed-1", run)
     played = read_config(run)
-    setting = build(Setting, {"dataset": "mnist", "data": "images", "epochs": 2})
+    setting = build(ExperimentConfig, {"dataset": "mnist", "data": "images", "epochs": 2})
     options = ("num_downloads=2", "epsilon=0.1")
     (run / "config.toml").write_text(write_toml(replace(played, options=options, setting=setting)))
     advised = shlex.split(gather(run).advice.partition("fedfomo compare ")[2])
@@ -248,7 +250,7 @@ def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path)
     log = running / "rounds.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:2]) + lines[2][:50])  # the third is being written
-    found = compile_facts(gather(running))
+    found = build_report_data(gather(running))
     assert not found.is_finished
     assert len(found.rounds) == 2
     assert own(found) == []
@@ -290,12 +292,12 @@ def test_watching_a_comparison_waits_for_the_run_that_is_meant(
     assert '"method":"fedfomo"' in (folder / "report.html").read_text()
 
 
-def source_of(ours: list[float], theirs: list[float]) -> Source:
-    def ended(figures: list[float]) -> Ended:
+def source_of(ours: list[float], theirs: list[float]) -> ReportInput:
+    def ended(figures: list[float]) -> FinalResult:
         mean = sum(figures) / len(figures)
-        return Ended({0: Score(0.5, mean, len(figures))}, 0, 1, Examination([figures], None, "too long"))
+        return FinalResult({0: Score(0.5, mean, len(figures))}, 0, 1, PerExampleScores([figures], None, "too long"))
 
-    return Source(
+    return ReportInput(
         title="a test",
         method="fedfomo",
         options={},
@@ -314,22 +316,22 @@ def source_of(ours: list[float], theirs: list[float]) -> Source:
 
 
 def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
-    clear = compile_facts(source_of([1.0] * 30, [1.0] * 15 + [0.0] * 15))
-    doubtful = compile_facts(source_of([1.0] * 4, [1.0] * 3 + [0.0]))
-    harmed = compile_facts(source_of([0.0] * 30, [1.0] * 30))
+    clear = build_report_data(source_of([1.0] * 30, [1.0] * 15 + [0.0] * 15))
+    doubtful = build_report_data(source_of([1.0] * 4, [1.0] * 3 + [0.0]))
+    harmed = build_report_data(source_of([0.0] * 30, [1.0] * 30))
     for found, expected in ((clear, (1, 0, 0)), (doubtful, (0, 1, 0)), (harmed, (0, 0, 1))):
         (ours,) = own(found)
         assert (ours.helped, ours.undecided, ours.harmed) == expected
 
 
 def test_other_metrics_are_shown_as_they_are() -> None:
-    found = compile_facts(source_of([-1.5, -2.5, -0.5], [-3.0, -4.0, -1.0]))
+    found = build_report_data(source_of([-1.5, -2.5, -0.5], [-3.0, -4.0, -1.0]))
     assert not found.is_share
     assert "−2.67 → −1.5 (+1.17" in found.sentences[0]
 
 
 def test_a_name_cannot_end_the_script_it_is_in() -> None:
-    facts = compile_facts(source_of([1.0], [1.0]))
+    facts = build_report_data(source_of([1.0], [1.0]))
     page = render("</title><script>alert(1)</script>", facts.to_json(), SCRIPTS)
     assert page.count("</script>") == 3
     assert "alert(1)</script>" not in page.split("<style>")[0].replace("&lt;script>alert(1)&lt;/script>", "")
@@ -384,13 +386,13 @@ def test_clients_that_value_each_other_stand_together() -> None:
 def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
     source = source_of([1.0], [1.0])
     broken = replace(source, affinity=[[math.nan]], taken=[[math.nan]])
-    assert "NaN" not in compile_facts(broken).to_json()
+    assert "NaN" not in build_report_data(broken).to_json()
 
 
 def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Path) -> None:
     run = tmp_path / "private"
     call("run", "--out", str(run), *SMALL, "--rounds", "2", "--privacy.noise", "1.0")
-    found = compile_facts(gather(run, loaded=prepare_run(run)))
+    found = build_report_data(gather(run, loaded=prepare_run(run)))
     assert found.privacy is not None
     assert found.privacy.training is not None
     assert found.privacy.training > 0
@@ -401,7 +403,7 @@ def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Pa
     assert "--privacy.noise 1.0" in found.reproduce.command
 
 
-def test_what_a_client_gives_others_take(facts: Facts) -> None:
+def test_what_a_client_gives_others_take(facts: ReportData) -> None:
     assert facts.gives is not None
     assert facts.takes is not None
     assert sum(facts.gives) == pytest.approx(sum(facts.takes))
@@ -416,7 +418,7 @@ def test_other_data_than_the_runs_are_not_trusted(comparison: Path, tmp_path: Pa
     environment = json.loads(path.read_text())
     environment["data"]["sha256"] = "0" * 64
     path.write_text(json.dumps(environment))
-    found = compile_facts(gather(run, loaded=prepare_run(run)))
+    found = build_report_data(gather(run, loaded=prepare_run(run)))
     assert found.clients[0].train_labels is None
     assert any("'digits' has changed since" in note for note in found.health.notes)
 
@@ -443,7 +445,7 @@ def test_a_run_whose_groups_were_built_again_is_not_scored_on_other_clients_data
     call("run", "--method", "local", "--out", str(run), *SMALL, "--rounds", "1")
     assert isinstance(prepare_run(run), Prepared)
     regrouped(2)
-    found = compile_facts(gather(run, loaded=prepare_run(run)))
+    found = build_report_data(gather(run, loaded=prepare_run(run)))
     (ours,) = own(found)
     kept = json.loads((run / "result.json").read_text())["after_update"]
     assert [score and score.value for score in ours.scores] == [kept[str(client)]["accuracy"] for client in range(6)]
@@ -472,8 +474,8 @@ def test_an_examination_of_other_numbers_of_examples_is_made_again_and_never_kep
     run = tmp_path / "run"
     shutil.copytree(comparison / "fedfomo-seed-0", run)
     prepared, kept = prepare_run(run), run / "examination.json"
-    write_examination(kept, Examination([[1.0]] * 6, None, "too long"))
-    (ours,) = own(compile_facts(gather(run, loaded=prepared)))
+    write_examination(kept, PerExampleScores([[1.0]] * 6, None, "too long"))
+    (ours,) = own(build_report_data(gather(run, loaded=prepared)))
     result = json.loads((run / "result.json").read_text())
     expected = [result["after_update"][str(client)] for client in range(6)]
     assert [score and score.value for score in ours.scores] == pytest.approx([score["accuracy"] for score in expected])
@@ -502,12 +504,12 @@ def test_why_data_could_not_be_loaded_is_in_the_notes(comparison: Path, tmp_path
     path = run / "config.toml"
     path.write_text(path.read_text().replace('dataset = "digits"', 'dataset = "mnist"'))
     assert isinstance(reason := prepare_run(run), InputError)
-    assert any(str(reason) in note for note in compile_facts(gather(run, loaded=reason)).health.notes)
+    assert any(str(reason) in note for note in build_report_data(gather(run, loaded=reason)).health.notes)
 
 
 def test_an_examination_is_kept_as_strict_json_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "examination.json"
-    write_examination(path, Examination([[1.0], []], [[1.0, math.nan], [0.0, math.nan]], ""))
+    write_examination(path, PerExampleScores([[1.0], []], [[1.0, math.nan], [0.0, math.nan]], ""))
     json.loads(path.read_text(), parse_constant=pytest.fail)
     found = read_examination(path)
     assert found.figures == [[1.0], []]

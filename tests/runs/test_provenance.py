@@ -9,7 +9,7 @@ import torch
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.determinism import instructions
 from fedfomo.errors import InputError
-from fedfomo.runs.provenance import _constant_accuracy, check_surroundings, source_digest
+from fedfomo.runs.provenance import _constant_accuracy, check_machine, source_digest
 
 
 def labelled(*labels: int) -> Examples:
@@ -31,11 +31,11 @@ def test_going_on_with_other_code_is_told_and_on_another_processor_refused(tmp_p
     told: list[str] = []
     file = tmp_path / "environment.json"
     file.write_text(json.dumps({"instructions": instructions(), "source": source_digest()}))
-    check_surroundings(tmp_path, told.append)
+    check_machine(tmp_path, told.append)
     assert told == []
     file.write_text(json.dumps({"instructions": instructions(), "source": "other"}))
-    check_surroundings(tmp_path, told.append)
+    check_machine(tmp_path, told.append)
     assert ["was begun with other code of fedfomo" in line for line in told] == [True]
     file.write_text(json.dumps({"instructions": "abacus"}))
     with pytest.raises(InputError, match="begun on a processor that computes with abacus"):
-        check_surroundings(tmp_path, told.append)
+        check_machine(tmp_path, told.append)

@@ -11,7 +11,7 @@ import pytest
 from fedfomo.core.local_training import Sgd
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.runs import run
-from fedfomo.runs.config import RunConfig, Setting
+from fedfomo.runs.config import ExperimentConfig, RunConfig
 
 PLAIN = RunConfig()
 OTHER = RunConfig(
@@ -19,7 +19,9 @@ OTHER = RunConfig(
     ("mu=0.1",),
     7,
     Path("runs/other"),
-    Setting("cifar10", Path("data"), True, scenario=ScenarioConfig(clients=3), training=Sgd(augment=True), workers=2),
+    ExperimentConfig(
+        "cifar10", Path("data"), True, scenario=ScenarioConfig(clients=3), training=Sgd(augment=True), workers=2
+    ),
 )
 # A setting that is added later must not move these: a run that was begun before it has to go on.
 PLAINS = "d0621354fae1948b788f3c64b5428b0fd82dd314c077e416ab2d3cd4277aefd8"

@@ -11,10 +11,10 @@ import pytest
 from cli_calls import SMALL, call, refused
 from fedfomo.algorithms import make_algorithm
 from fedfomo.cli import play
-from fedfomo.engine.run_dir import RunHome
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.runs.trackers import figures_of, open_tracker
-from fedfomo.simulation.client_batching import Seconds
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.client_batching import Timings
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
 
@@ -125,14 +125,14 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(
 
 
 def test_a_round_is_safe_before_anybody_hears_of_it(tmp_path: Path) -> None:
-    def hear(line: dict[str, Any], seconds: Seconds) -> None:
+    def hear(line: dict[str, Any], seconds: Timings) -> None:
         raise ConnectionError("away")
 
-    home = RunHome(tmp_path, "same", print)
+    home = RunDirectory(tmp_path, "same", print)
     with pytest.raises(ConnectionError):
-        simulate(points_problem(), make_algorithm("fedavg"), Plan(rounds=2), home, listener=hear)
+        simulate(points_problem(), make_algorithm("fedavg"), SimulationConfig(rounds=2), home, listener=hear)
     home.close()
-    home = RunHome(tmp_path, "same", print)
+    home = RunDirectory(tmp_path, "same", print)
     kept = home.checkpoints.newest("same")
     home.close()
     assert kept is not None

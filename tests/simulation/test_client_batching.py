@@ -6,30 +6,30 @@ import torch
 from fedfomo.algorithms import ALGORITHMS
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.round import AnyAlgorithm
 from fedfomo.core.vectorised import Stack
-from fedfomo.simulation.client_batching import Together
-from fedfomo.simulation.config import Plan
-from fedfomo.simulation.scheduling import Grouping
+from fedfomo.simulation.client_batching import BatchedCompute
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.scheduling import BatchPolicy
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, initialised, perceptron, points, points_problem, with_dropout
 
-TOGETHER = Plan(rounds=3, stack=True)
+TOGETHER = SimulationConfig(rounds=3, stack=True)
 
 
-def hands() -> Together:
+def hands() -> BatchedCompute:
     model = initialised(perceptron)
     stack = Stack.of(model, points(6, 0, torch.Generator()))
     assert stack is not None
-    return Together(model, Sgd(batch_size=5, epochs=1), stack)
+    return BatchedCompute(model, Sgd(batch_size=5, epochs=1), stack)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_reaches_the_same_models_together_as_alone(name: str) -> None:
     problem, algorithm = points_problem(), ALGORITHMS[name]()
-    alone = simulate(problem, algorithm, Plan(rounds=2))
-    together = simulate(problem, algorithm, Plan(rounds=2, stack=True))
+    alone = simulate(problem, algorithm, SimulationConfig(rounds=2))
+    together = simulate(problem, algorithm, SimulationConfig(rounds=2, stack=True))
     for client, model in alone.models.items():
         torch.testing.assert_close(together.models[client], model, rtol=1e-3, atol=1e-4)
     assert together.gradients == alone.gradients
@@ -39,7 +39,7 @@ def test_every_method_reaches_the_same_models_together_as_alone(name: str) -> No
 def test_together_the_number_of_workers_is_irrelevant_too(participation: float) -> None:
     def run(workers: int, algorithm: AnyAlgorithm = FedFomo()) -> str:  # noqa: B008
         problem = points_problem(num_clients=20, sizes={3: (2, 1), 4: (0, 3), 5: (9, 0)})
-        plan = Plan(rounds=3, participation=participation, workers=workers, stack=True)
+        plan = SimulationConfig(rounds=3, participation=participation, workers=workers, stack=True)
         result = simulate(problem, algorithm, plan)
         return digest(result.models, result.after_update, result.after_training)
 
@@ -49,7 +49,7 @@ def test_together_the_number_of_workers_is_irrelevant_too(participation: float) 
 def test_what_cannot_be_stacked_runs_alone_to_the_bit() -> None:
     problem = points_problem(build=with_dropout)
     assert digest(simulate(problem, FedFomo(), TOGETHER).models) == digest(
-        simulate(problem, FedFomo(), Plan(rounds=3)).models
+        simulate(problem, FedFomo(), SimulationConfig(rounds=3)).models
     )
 
 
@@ -64,7 +64,7 @@ def test_clients_may_ask_differently_often_and_for_different_things() -> None:
         return sum(len(together.scores([(start, examples)] * n)) for n in (1, 2, 3))
 
     def busy() -> torch.Tensor:
-        theta = together.train(together._model, Task(start, examples, 0, torch.Generator()))
+        theta = together.train(together._model, TrainingJob(start, examples, 0, torch.Generator()))
         return together.losses(together._model, [theta], examples)
 
     nothing, count, losses = together.play([quiet, curious, busy])
@@ -91,12 +91,12 @@ def test_an_error_of_one_client_ends_the_others_and_is_raised() -> None:
 
 
 def test_groups_do_not_depend_on_workers_where_that_could_be_seen() -> None:
-    sizes = {Grouping(True, workers, 20_000).size(100) for workers in range(9)}
+    sizes = {BatchPolicy(True, workers, 20_000).size(100) for workers in range(9)}
     assert sizes == {16}
-    assert Grouping(True, 2, 20_000).size(10_000) == 64
-    assert Grouping(False, 2, 20_000).size(15) == 1
-    assert Grouping(False, 2, 20_000).size(10_000) == 32
-    assert Grouping(False, 2, 40_000_000).size(10_000) == 1
+    assert BatchPolicy(True, 2, 20_000).size(10_000) == 64
+    assert BatchPolicy(False, 2, 20_000).size(15) == 1
+    assert BatchPolicy(False, 2, 20_000).size(10_000) == 32
+    assert BatchPolicy(False, 2, 40_000_000).size(10_000) == 1
 
 
 def test_an_empty_batch_of_clients_is_played() -> None:
@@ -107,7 +107,7 @@ def test_examples_of_one_class_and_one_example_can_be_stacked() -> None:
     together = hands()
     one = Examples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
     [theta] = together.play(
-        [lambda: together.train(together._model, Task(together._model.read(), one, 0, torch.Generator()))]
+        [lambda: together.train(together._model, TrainingJob(together._model.read(), one, 0, torch.Generator()))]
     )
     assert bool(torch.isfinite(theta).all())
 
@@ -119,7 +119,7 @@ def test_one_clients_gradient_mode_is_not_anothers() -> None:
 
     def without_gradients() -> None:
         with torch.no_grad():
-            together.train(together._model, Task(start, examples, 0, torch.Generator()))
+            together.train(together._model, TrainingJob(start, examples, 0, torch.Generator()))
             modes.append(torch.is_grad_enabled())
 
     def with_gradients() -> None:

@@ -12,17 +12,17 @@ from algorithm_contract import digest_of
 from cli_calls import SMALL, call
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.model import Score
-from fedfomo.engine.run_dir import RunHome
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.privacy.config import Privacy
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
 
-FAILING = Plan(rounds=6, dropout=0.3, lateness=0.2)
+FAILING = SimulationConfig(rounds=6, dropout=0.3, lateness=0.2)
 
 
-def _lines(plan: Plan, method: str = "fedfomo", **changes: Any) -> list[dict[str, Any]]:
+def _lines(plan: SimulationConfig, method: str = "fedfomo", **changes: Any) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     problem = replace(points_problem(), **changes)
     simulate(problem, make_algorithm(method), plan, listener=lambda line, _: lines.append(line))
@@ -55,11 +55,11 @@ def test_the_log_says_who_failed_and_holds_nothing_of_them() -> None:
 
 
 def test_where_nobody_fails_the_log_has_no_word_for_it() -> None:
-    assert not {"dropped", "late"} & set(_lines(Plan(rounds=1))[0])
+    assert not {"dropped", "late"} & set(_lines(SimulationConfig(rounds=1))[0])
 
 
 def test_a_round_that_everybody_fails_closes() -> None:
-    lines = _lines(Plan(rounds=8, dropout=0.9))
+    lines = _lines(SimulationConfig(rounds=8, dropout=0.9))
     assert len(lines) == 8
     assert any(not line["uploads"] for line in lines)
 
@@ -97,7 +97,7 @@ def test_a_run_that_is_interrupted_goes_on_with_the_same_failures(tmp_path: Path
     for name, watchers in (("alone", [None]), ("interrupted", [_Interrupt(), None])):
         (tmp_path / name).mkdir()
         for watcher in watchers:
-            home = RunHome(tmp_path / name, "same", print)
+            home = RunDirectory(tmp_path / name, "same", print)
             try:
                 digests.append(digest_of(simulate(problem, algorithm, FAILING, home, watcher)))
             except KeyboardInterrupt:

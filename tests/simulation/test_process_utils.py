@@ -8,9 +8,9 @@ import pytest
 
 WORKER = """
 import sys
-from fedfomo.simulation.process_utils import die_with
+from fedfomo.simulation.process_utils import exit_with_parent
 
-die_with(int(sys.argv[1]))
+exit_with_parent(int(sys.argv[1]))
 """
 
 

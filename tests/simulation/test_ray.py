@@ -23,28 +23,28 @@ from algorithm_contract import digest_of
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core import messages
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.rng import stream
-from fedfomo.engine.run_dir import RunHome
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Look, epsilon_of, to_rows
+from fedfomo.privacy.accountant import Query, epsilon_of, to_rows
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import build
 from fedfomo.runs.run import _digest
 from fedfomo.runs.setup import prepare
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import WorkerError, WorkerLostError, read_answer, to_json
-from fedfomo.simulation.ray_executor import _Actor, named_in, put_together, taken_apart
+from fedfomo.simulation.ray_executor import _Actor, collect_tensors, deserialise_model, serialise_model
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import ClientSide, Order, Part, Problem
+from fedfomo.simulation.worker import Batch, ClientJob, ClientRunner, FederatedProblem
 from toy_problems import gradient_at, perceptron, points_problem, with_batch_norm
 
-TWO_WORKERS = Plan(rounds=2, workers=2, executor="ray")
+TWO_WORKERS = SimulationConfig(rounds=2, workers=2, executor="ray")
 
-CASES: dict[str, tuple[str, Callable[[], nn.Module], Plan]] = {
+CASES: dict[str, tuple[str, Callable[[], nn.Module], SimulationConfig]] = {
     "fedfomo": ("fedfomo", perceptron, TWO_WORKERS),
     "fedavg among half of the clients": ("fedavg", with_batch_norm, replace(TWO_WORKERS, participation=0.5)),
     "fedfomo, stacked": ("fedfomo", perceptron, replace(TWO_WORKERS, stack=True)),
@@ -76,7 +76,7 @@ def test_other_executors_are_refused_and_none_is_part_of_what_a_run_is() -> None
     with pytest.raises(InputError, match="'executor' in flags must be processes or ray, not 'rya'"):
         build(RunConfig, {"executor": "rya"})
     with pytest.raises(InputError, match="executor must be processes or ray, not 'rya'"):
-        Plan(executor="rya")  # type: ignore[arg-type]
+        SimulationConfig(executor="rya")  # type: ignore[arg-type]
     config = build(RunConfig, {"executor": "ray", "workers": 7})
     prepared = prepare(config.setting, config.seed)
     assert (prepared.plan.executor, prepared.plan.workers) == ("ray", 7)
@@ -90,8 +90,8 @@ def test_a_model_survives_the_journey() -> None:
     model = Model(module, channels_last=True)
     examples = Examples(torch.randn(5, 3, 4, 4), torch.arange(5))
     theta = model.read()
-    content = pickle.dumps(taken_apart(model))
-    arrived = put_together(pickle.loads(content))  # noqa: S301
+    content = pickle.dumps(serialise_model(model))
+    arrived = deserialise_model(pickle.loads(content))  # noqa: S301
     assert len(content) < 4 * len(theta) + 20_000  # every parameter once
     assert arrived.layout == model.layout
     assert torch.equal(arrived.read(), theta)
@@ -102,15 +102,15 @@ def test_a_model_survives_the_journey() -> None:
 def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedfomo.simulation.ray_executor.use_large_pages", lambda: None)  # this process is no actor
+    monkeypatch.setattr("fedfomo.simulation.ray_executor.use_huge_pages", lambda: None)  # this process is no actor
     problem, algorithm = points_problem(), make_algorithm("fedavg")
     # A round is three noisy looks at batches of 5 of 12 examples; the budget is one round's, and it is spent.
-    paid = {Look("training", 1.0, 5 / 12): 3}
+    paid = {Query("training", 1.0, 5 / 12): 3}
     privacy = Privacy(noise=1.0, delta=1e-3, budget=epsilon_of(paid, "training", 1e-3))
-    start, files = problem.start(2), TensorFiles(tmp_path, durable=False)
-    download = algorithm.dispatch(algorithm.start_server(start), 0, stream(0, "dispatch"))
+    start, files = problem.start(2), TensorStore(tmp_path, durable=False)
+    download = algorithm.configure_client(algorithm.start_server(start), 0, stream(0, "dispatch"))
     theta = torch.linspace(-1, 1, len(problem.initial))
-    part = Part(
+    part = ClientJob(
         client=0,
         download=files.save("download.safetensors", messages.pack(download)),
         memory=files.save("memory.safetensors", messages.pack(algorithm.start_client(start))),
@@ -120,9 +120,9 @@ def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
         attempts=1,
         model=files.save("model.safetensors", {"": theta}),
     )
-    order = Order(1, [part], "results.safetensors")
-    actor = _Actor(partial(ClientSide, replace(problem, privacy=privacy), start, algorithm))
-    content, _ = actor.carry_out(to_json(order), named_in(order, files))
+    order = Batch(1, [part], "results.safetensors")
+    actor = _Actor(partial(ClientRunner, replace(problem, privacy=privacy), start, algorithm))
+    content, _ = actor.run_batches(to_json(order), collect_tensors(order, files))
     [outcome] = read_answer(content, order).outcomes
     assert outcome.is_spent
     assert torch.equal(files.load(outcome.model)[""], theta)
@@ -181,18 +181,18 @@ class _Watcher:
 
 
 def test_an_order_brings_the_memory_that_a_diverged_client_goes_back_to(tmp_path: Path) -> None:
-    files = TensorFiles(tmp_path, durable=False)
+    files = TensorStore(tmp_path, durable=False)
     kept = {name: files.save(f"{name}.safetensors", {"": torch.ones(2000)}) for name in ("memory", "before")}
-    part = Part(0, {}, kept["memory"], True, True, [], 1, None, before=kept["before"])
-    assert set(named_in(Order(1, [part], "out"), files)) == {"memory.safetensors", "before.safetensors"}
+    part = ClientJob(0, {}, kept["memory"], True, True, [], 1, None, before=kept["before"])
+    assert set(collect_tensors(Batch(1, [part], "out"), files)) == {"memory.safetensors", "before.safetensors"}
 
 
 def test_a_run_can_go_on_in_other_hands(cluster: None, tmp_path: Path) -> None:
-    home = RunHome(tmp_path, "a", pytest.fail)  # it would be told of files that are not what they were
+    home = RunDirectory(tmp_path, "a", pytest.fail)  # it would be told of files that are not what they were
     problem, algorithm = points_problem(), make_algorithm("fedfomo")
     with pytest.raises(KeyboardInterrupt):
         simulate(problem, algorithm, replace(TWO_WORKERS, workers=1), home, _Watcher(stop="after a round"))
-    alone, watcher = Plan(rounds=2), _Watcher()
+    alone, watcher = SimulationConfig(rounds=2), _Watcher()
     result = simulate(problem, algorithm, alone, home, watcher)
     home.close()
     assert watcher.rounds_done == 1
@@ -218,11 +218,11 @@ def test_a_cluster_that_was_entered_before_is_not_left(cluster: None) -> None:
         ray.shutdown()
 
 
-def _with_trouble(trouble: Callable[[], None]) -> Problem:
+def _with_trouble(trouble: Callable[[], None]) -> FederatedProblem:
     """Return a federation in which client 3, known by its 11 examples, gets into trouble in the second round."""
 
     class Troubled(Sgd):
-        def train(self, model: Model, task: Task) -> Tensor:
+        def train(self, model: Model, task: TrainingJob) -> Tensor:
             if task.round == 1 and len(task.examples) == 11:
                 trouble()
             return Sgd.train(self, model, task)

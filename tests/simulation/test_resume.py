@@ -20,12 +20,12 @@ from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model, Score
 from fedfomo.core.rng import stream
-from fedfomo.engine.run_dir import RunHome
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError
-from fedfomo.runs.config_io import flags_of
-from fedfomo.simulation.config import Plan
+from fedfomo.runs.config_io import to_cli
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import MOST_MATRICES, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
 from toy_problems import points_problem
 
@@ -71,7 +71,7 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
-def _problem() -> Problem:
+def _problem() -> FederatedProblem:
     rng = stream(0, "test data")
     clients: list[ClientData] = []
     for client in range(4):
@@ -81,24 +81,24 @@ def _problem() -> Problem:
         clients.append(ClientData(*(examples.take(torch.arange(k, k + 10)) for k in (0, 10, 20))))
     # Wide enough that a model does not fit into a reference and must go to a file.
     model = Model(torch.nn.Sequential(torch.nn.Linear(2, 200), torch.nn.ReLU(), torch.nn.Linear(200, 2)))
-    return Problem(model, model.read(), clients, Sgd(epochs=1), seed=3)
+    return FederatedProblem(model, model.read(), clients, Sgd(epochs=1), seed=3)
 
 
 def _run(folder: Path, interrupt_after: int | None = None, told: list[str] | None = None, configuration: str = "a"):
     folder.mkdir(exist_ok=True)
-    home = RunHome(folder, configuration, (told if told is not None else []).append)
+    home = RunDirectory(folder, configuration, (told if told is not None else []).append)
     try:
         watcher = None if interrupt_after is None else _Interrupt(interrupt_after)
-        result = simulate(_problem_once(), make_algorithm("fedfomo"), Plan(rounds=6), home, watcher)
+        result = simulate(_problem_once(), make_algorithm("fedfomo"), SimulationConfig(rounds=6), home, watcher)
         return torch.stack(list(result.models.values())), (folder / "rounds.jsonl").read_bytes()
     finally:
         home.close()
 
 
-_problems: list[Problem] = []
+_problems: list[FederatedProblem] = []
 
 
-def _problem_once() -> Problem:
+def _problem_once() -> FederatedProblem:
     """Build the problem once: its initial model is drawn at random."""
     if not _problems:
         _problems.append(_problem())
@@ -132,9 +132,9 @@ def test_two_checkpoints_are_kept_and_no_file_that_neither_needs(interrupted: Pa
 
 
 def test_a_long_run_keeps_no_more_matrices_than_a_reader_needs(tmp_path: Path) -> None:
-    home = RunHome(tmp_path, "a", print)
+    home = RunDirectory(tmp_path, "a", print)
     try:
-        simulate(points_problem(2), make_algorithm("fedfomo"), Plan(rounds=MOST_MATRICES + 3), home)
+        simulate(points_problem(2), make_algorithm("fedfomo"), SimulationConfig(rounds=MOST_MATRICES + 3), home)
     finally:
         home.close()
     kept = sorted(path.stem for path in (tmp_path / "affinity").iterdir())
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(interrupted: Pat
 def test_every_bit_flip_in_a_manifest_is_noticed(interrupted: Path) -> None:
     manifest = _newest_checkpoint(interrupted)
     whole = manifest.read_bytes()
-    home = RunHome(interrupted, "a", lambda _: None)
+    home = RunDirectory(interrupted, "a", lambda _: None)
     for position in range(0, len(whole), max(1, len(whole) // 97)):
         damaged = bytearray(whole)
         damaged[position] ^= 1 << (position % 8)
@@ -231,7 +231,7 @@ def test_half_a_line_of_times_is_dropped(interrupted: Path) -> None:
 
 
 def test_attempts_are_counted_each_for_its_round(tmp_path: Path) -> None:
-    home = RunHome(tmp_path, "a", print)
+    home = RunDirectory(tmp_path, "a", print)
     assert [home.count_attempt(n) for n in (3, 13, 3, 1, 3)] == [1, 1, 2, 1, 3]
     home.close()
 
@@ -242,7 +242,7 @@ def test_a_lost_worker_costs_one_line(tmp_path: Path) -> None:
     alone = Alone(tmp_path / "alone", config)
     killed_at = next(n for n, step in enumerate(alone.steps) if "-clients-" in step.file)
     folder = tmp_path / "run"
-    flags = shlex.split(" ".join(flags_of(config)))
+    flags = shlex.split(" ".join(to_cli(config)))
     first = Disk(folder, "kill", killed_at).stand_between
     code, said = command(["run", *flags, "--out", str(folder)], config, 2, first)
     assert code == 2
@@ -276,8 +276,8 @@ def test_a_checkpoint_of_another_configuration_is_refused(interrupted: Path) -> 
 
 def test_a_folder_in_use_is_refused(interrupted: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from fedfomo.engine.run_dir import RunHome\n"
-        "home = RunHome(Path(sys.argv[1]), 'a', print); print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from fedfomo.engine.run_dir import RunDirectory\n"
+        "home = RunDirectory(Path(sys.argv[1]), 'a', print); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(interrupted)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -39,7 +39,7 @@ def images(bright_label: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def federated() -> fedfomo.Federated:
+def federated() -> fedfomo.FederationResult:
     sites: dict[str, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
         "leeds": (images(1, 21, 1), images(1, 40, 2)),  # 21 = 2 · 10 + 1: the last batch has one example
         "turin": (images(1, 21, 3), images(1, 40, 4)),
@@ -50,7 +50,7 @@ def federated() -> fedfomo.Federated:
     return fedfomo.federate(Residual, sites, rounds=8, trainer=trainer, workers=0)
 
 
-def test_a_residual_network_with_batch_norm_federates(federated: fedfomo.Federated) -> None:
+def test_a_residual_network_with_batch_norm_federates(federated: fedfomo.FederationResult) -> None:
     assert federated.sites == ("leeds", "turin", "lyon", "porto")
     assert min(federated.scores[site].accuracy for site in ("leeds", "turin", "lyon")) > 0.9
     # Porto's own data teach it the opposite of what it wants: only others can help.
@@ -58,7 +58,7 @@ def test_a_residual_network_with_batch_norm_federates(federated: fedfomo.Federat
     assert federated.gains["porto"] > 0.5
 
 
-def test_the_affinity_says_who_helps_whom(federated: fedfomo.Federated) -> None:
+def test_the_affinity_says_who_helps_whom(federated: fedfomo.FederationResult) -> None:
     assert federated.affinity is not None
     leeds, _, lyon, porto = range(4)
     assert federated.affinity[porto, leeds] > federated.affinity[porto, lyon]
@@ -70,7 +70,7 @@ def test_the_affinity_says_who_helps_whom(federated: fedfomo.Federated) -> None:
     assert sum(helpers.values()) == pytest.approx(1)
 
 
-def test_every_module_is_its_sites_own_and_scores_as_reported(federated: fedfomo.Federated) -> None:
+def test_every_module_is_its_sites_own_and_scores_as_reported(federated: fedfomo.FederationResult) -> None:
     inputs, labels = images(1, 200, 99)
     with torch.no_grad():
         right = (federated.models["leeds"](inputs).argmax(dim=1) == labels).float().mean()
@@ -79,7 +79,7 @@ def test_every_module_is_its_sites_own_and_scores_as_reported(federated: fedfomo
     assert wrong < 0.1
 
 
-def test_what_is_saved_loads_into_the_users_module(federated: fedfomo.Federated, tmp_path: Path) -> None:
+def test_what_is_saved_loads_into_the_users_module(federated: fedfomo.FederationResult, tmp_path: Path) -> None:
     folder = federated.save(tmp_path / "out")
     module = Residual().eval()
     module.load_state_dict(load_file(folder / "leeds.safetensors"))
@@ -248,7 +248,7 @@ def test_refused_models_are_spoken_of() -> None:
     assert "a's model was refused in 2 rounds" in str(result)
 
 
-def private_federation(privacy: fedfomo.Privacy) -> fedfomo.Federated:
+def private_federation(privacy: fedfomo.Privacy) -> fedfomo.FederationResult:
     rng = torch.Generator().manual_seed(0)
 
     def some(number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -311,7 +311,7 @@ def test_the_summary_of_a_site_without_test_data_is_strict_json(tmp_path: Path) 
     assert summary["sites"]["turin"] == {"federated": None, "alone": None}
 
 
-def test_the_report_of_a_private_federation_says_so_and_counts_no_labels(federated: fedfomo.Federated) -> None:
+def test_the_report_of_a_private_federation_says_so_and_counts_no_labels(federated: fedfomo.FederationResult) -> None:
     result = private_federation(fedfomo.Privacy(noise=2.0, delta=1e-3))
     assert result.spent is not None
     assert result.facts.privacy is not None

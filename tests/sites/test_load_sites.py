@@ -29,7 +29,7 @@ def test_columns_go_by_their_names_in_the_order_of_the_first_part(tmp_path: Path
         turin__train="label,b,a\n1,6,5\n",
         turin__target="b, a, label\n8,7,0\n",
     )
-    sites = fedfomo.read_sites(tmp_path)
+    sites = fedfomo.load_sites(tmp_path)
     assert [part.inputs.tolist() for part in sites["leeds"]] == [[[2.0, 1.0]], [[4.0, 3.0]]]
     assert [part.inputs.tolist() for part in sites["turin"]] == [[[6.0, 5.0]], [[8.0, 7.0]]]
     assert [part.labels.tolist() for parts in sites.values() for part in parts] == [[0], [1], [1], [0]]
@@ -42,13 +42,13 @@ def test_other_columns_are_refused_with_both_files_and_what_differs(tmp_path: Pa
     own = odd.replace("__", "/") + ".csv"
     words = rf"{own} and .*leeds/train.csv have .* \(only in {own}: 'c'; only in leeds/train.csv: 'b'\)"
     with pytest.raises(InputError, match=words):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 def test_a_missing_column_is_told(tmp_path: Path) -> None:
     write(tmp_path, leeds__train=TABLE, leeds__target="a,label\n1,0\n")
     with pytest.raises(InputError, match=r"only in leeds/target.csv: none; only in leeds/train.csv: 'b'"):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -67,26 +67,26 @@ def test_a_missing_column_is_told(tmp_path: Path) -> None:
 def test_tables_that_would_mislead_are_refused(tmp_path: Path, table: str, words: str) -> None:
     write(tmp_path, leeds__train=table, leeds__target=TABLE)
     with pytest.raises(InputError, match=words):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 def test_labels_may_be_numbers_if_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, leeds__train="a,label\n1,0.5\n", leeds__target="a,label\n2,3\n3,4\n")
-    train, target = fedfomo.read_sites(tmp_path, labels="numbers")["leeds"]
+    train, target = fedfomo.load_sites(tmp_path, labels="numbers")["leeds"]
     assert (train.labels.tolist(), target.labels.tolist()) == ([0.5], [3.0, 4.0])
     assert train.labels.dtype == target.labels.dtype == torch.float32
     assert "label 0.5 is no class" in refused(capsys, "check", str(tmp_path))
     call("check", str(tmp_path), "--labels", "numbers")
     assert "1 sites can federate" in capsys.readouterr().out
     with pytest.raises(InputError, match="labels are classes or numbers, not 'floats'"):
-        fedfomo.read_sites(tmp_path, labels="floats")  # type: ignore[arg-type]
+        fedfomo.load_sites(tmp_path, labels="floats")  # type: ignore[arg-type]
 
 
 def test_a_part_in_two_files_is_refused(tmp_path: Path) -> None:
     write(tmp_path, leeds__train=TABLE, leeds__target=TABLE)
     np.savez(tmp_path / "leeds" / "target.npz", inputs=np.zeros((1, 2)), labels=np.zeros(1))
     with pytest.raises(InputError, match=r"leeds holds both target.csv and target.npz: keep one of them"):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,19 @@ def test_a_part_in_two_files_is_refused(tmp_path: Path) -> None:
 def test_parts_that_nobody_would_read_are_refused(tmp_path: Path, names: tuple[str, ...], words: str) -> None:
     write(tmp_path, **{f"leeds__{name}": TABLE for name in names})
     with pytest.raises(InputError, match=words):
-        fedfomo.read_sites(tmp_path)
+        fedfomo.load_sites(tmp_path)
 
 
 def test_hidden_files_and_other_kinds_are_passed_over(tmp_path: Path) -> None:
     write(tmp_path, leeds__train=TABLE, leeds__target=TABLE)
     for name in ("._train.csv", ".test.csv", "notes.txt"):
         (tmp_path / "leeds" / name).write_text("")
-    assert [len(part) for part in fedfomo.read_sites(tmp_path)["leeds"]] == [2, 2]
+    assert [len(part) for part in fedfomo.load_sites(tmp_path)["leeds"]] == [2, 2]
 
 
 def test_what_excel_saves_as_utf_8_is_read(tmp_path: Path) -> None:
     write(tmp_path, leeds__target=TABLE)
     (tmp_path / "leeds" / "train.csv").write_bytes(b"\xef\xbb\xbf" + TABLE.replace("\n", "\r\n").encode())
-    assert fedfomo.read_sites(tmp_path)["leeds"][0].inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert fedfomo.load_sites(tmp_path)["leeds"][0].inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     (tmp_path / "leeds" / "train.csv").write_bytes(b"\xef\xbb\xbflabel,a,b\r\n1,5,6\r\n")
-    assert fedfomo.read_sites(tmp_path)["leeds"][0].labels.tolist() == [1]
+    assert fedfomo.load_sites(tmp_path)["leeds"][0].labels.tolist() == [1]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -54,7 +54,7 @@ class Apfl(AveragingServer):
     def __post_init__(self) -> None:
         require(0 <= self.share <= 1, f"share must be between 0 and 1, not {self.share}")
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Own the common initial model."""
         return Memory(start.initial, self.share)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedfomo.algorithms.apfl import Memory
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.parameters import Layout
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -66,7 +66,7 @@ class ApflLogits(AveragingServer):
         """Let two copies of the network answer together."""
         return Blend(module)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Own the common initial model."""
         return Memory(start.initial, self.share)
 

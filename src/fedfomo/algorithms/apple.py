@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Numbers, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -76,7 +76,7 @@ def candidates(client: Client, download: Download, memory: Memory) -> tuple[Tens
     return ids, torch.stack((memory.core, *download.cores)), initial + memory.changes[ids], initial
 
 
-def caution(round: int, rounds: int, share: float) -> float:
+def penalty_schedule(round: int, rounds: int, share: float) -> float:
     """λ(r): falls from 1 to 0 along half a cosine within the first share of the rounds."""
     last = share * rounds
     return (math.cos(math.pi * round / last) + 1) / 2 if round < last else 0.0
@@ -105,21 +105,21 @@ class Apple:
             require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0, not {value}")
         require(0 <= self.cautious_share <= 1, f"cautious_share must be between 0 and 1, not {self.cautious_share}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
         return State({})
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the core models of all others."""
         ids = [n for n in sorted(state.cores) if n != to]
         sizes = torch.tensor([state.cores[n].num_examples for n in ids], dtype=torch.float64)
         return Download(torch.tensor(ids, dtype=torch.int64), sizes, tuple(state.cores[n].core for n in ids))
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the core models that were uploaded."""
         return State({**state.cores, **uploads})
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model and the initial weights."""
         return Memory(start.initial, torch.zeros(start.num_clients, dtype=torch.float64))
 
@@ -131,7 +131,7 @@ class Apple:
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Descend on the own core and on all weights, by the gradient of the loss of the combination."""
         ids, cores, weights, initial = candidates(client, download, memory)
-        hold = self.strength * caution(client.round, client.start.rounds, self.cautious_share)
+        hold = self.strength * penalty_schedule(client.round, client.start.rounds, self.cautious_share)
         # Departs from the paper: with weights of 1/K, steps of the learning rate × p_ii would hardly move anything.
         smallest = float(initial[0]) if self.full_steps else 1.0
         num_trainable, descent = client.num_trainable, client.descent()

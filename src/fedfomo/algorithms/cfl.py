@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.clustering import Clusters, cosines, groups_after, merge_nearest
 from fedfomo.algorithms.fedavg import Upload
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -93,18 +93,18 @@ class Cfl:
         require(0 <= self.first_split <= 1, f"first_split must be between 0 and 1, not {self.first_split}")
         require(0 <= self.wait <= 1, f"wait must be between 0 and 1, not {self.wait}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with one cluster."""
         awaited = torch.tensor(start.members, dtype=torch.int64)
         return State(Clusters.start(start), {}, 0.0, (), start.layout.num_trainable, 0, start.rounds, awaited)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the model of the client's cluster, and the others if it may choose."""
         own = int(state.clusters.of_client[to])
         others = (*state.clusters.models[:own], *state.clusters.models[own + 1 :], *state.ancestors)
         return Download(state.clusters.models[own], others if self.select_by_validation else ())
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Split the clusters that disagree, then average inside each."""
         fresh = state.clusters.updates(uploads, state.num_trainable)
         updates = {**state.updates, **fresh}
@@ -129,7 +129,7 @@ class Cfl:
             round=state.round + 1,
         )
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Upload, average_uploads
-from fedfomo.core.client import ClientId, Start
+from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import stream
@@ -23,7 +23,7 @@ class Clusters:
     of_client: Ids
 
     @classmethod
-    def start(cls, start: Start) -> Clusters:
+    def start(cls, start: FederationInfo) -> Clusters:
         """Put everybody into one cluster."""
         return cls((start.initial,), torch.zeros(start.num_clients, dtype=torch.int64))
 
@@ -88,7 +88,7 @@ def groups_after(merges: Sequence[tuple[int, int, float]], num_merges: int) -> l
     return group_of
 
 
-def first_models(start: Start, num_clusters: int, seeding: str) -> tuple[tuple[Tensor, ...], bool]:
+def init_cluster_models(start: FederationInfo, num_clusters: int, seeding: str) -> tuple[tuple[Tensor, ...], bool]:
     """Return the models to start with, and whether these are all: otherwise clients are to train it first."""
     if seeding == "clients" and num_clusters > 1:
         return (start.initial,), False
@@ -109,7 +109,7 @@ def redrawn(initial: Tensor, layout: Layout, number: int) -> Tensor:
     return theta
 
 
-def far_apart(models: Sequence[Tensor], num: int, num_trainable: int) -> tuple[Tensor, ...]:
+def farthest_models(models: Sequence[Tensor], num: int, num_trainable: int) -> tuple[Tensor, ...]:
     """Choose models that cover all: the nearest to their mean, then always the farthest from those chosen."""
     points = torch.stack([model[:num_trainable] for model in models]).double()
     chosen = [int((points - points.mean(dim=0)).norm(dim=1).argmin())]

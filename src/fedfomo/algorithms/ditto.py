@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
-from fedfomo.core.local_training import Pull
+from fedfomo.core.client import Client, FederationInfo
+from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -38,7 +38,7 @@ class Ditto(AveragingServer):
     def __post_init__(self) -> None:
         require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Have no model yet."""
         return Memory(None)
 
@@ -51,5 +51,5 @@ class Ditto(AveragingServer):
         """Train the global model, and on the same batches the own one."""
         model = client.train(download.model)
         start = download.model if memory.own is None else memory.own
-        own = client.train(start, penalty=Pull(download.model, self.pull))
+        own = client.train(start, penalty=ProximalTerm(download.model, self.pull))
         return Trained(Upload(model, len(client.data.train)), Memory(own), own)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -122,11 +122,11 @@ class Dpfl:
         for name in ("budget", "num_candidates", "refresh_every"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
         return State({}, {}, 0)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send models to choose from if it is time to choose, else the mean of the collaborators'."""
         chosen = [n for n in state.collaborators[to].ids.tolist() if n != to] if to in state.collaborators else []
         if to in state.collaborators and (state.round - 1) % self.refresh_every:
@@ -139,13 +139,13 @@ class Dpfl:
         models = tuple(state.models[n] for n in candidates)
         return Download(torch.tensor(candidates, dtype=torch.int64), models, None, 0)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models and choices."""
         models = {**state.models, **{n: uploads[n].model for n in sorted(uploads)}}
         heard = {n: Collaborators(uploads[n].collaborators) for n in sorted(uploads)}
         return State(models, {**state.collaborators, **heard}, state.round + 1)
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse more collaborators than are allowed, the same one twice, and those whose models nobody has."""
         chosen = upload.collaborators.tolist()
         if len(chosen) > self.budget or len(set(chosen)) < len(chosen):
@@ -153,7 +153,7 @@ class Dpfl:
         missing = set(chosen) - set(state.models)
         return f"'collaborators' names client {min(missing)}, who has no model" if missing else None
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model, without collaborators."""
         return Memory(None, start.initial, NOBODY)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -64,7 +64,7 @@ class FedAla(AveragingServer):
         require(0 < self.share <= 1, f"share must be above 0 and at most 1, not {self.share}")
         require(self.first_epochs >= 1, f"first_epochs must be at least 1, not {self.first_epochs}")
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model, ready to take the global one whole."""
         return Memory(start.initial, torch.ones(int(self._is_blended(start).sum())), has_blended=False)
 
@@ -102,7 +102,7 @@ class FedAla(AveragingServer):
                 break
         return weights
 
-    def _is_blended(self, start: Start) -> Tensor:
+    def _is_blended(self, start: FederationInfo) -> Tensor:
         is_blended = start.layout.mask(start.layout.layers()[-self.blended_layers :])
         is_blended[start.layout.num_trainable :] = False  # no gradient says how to blend buffers
         return is_blended

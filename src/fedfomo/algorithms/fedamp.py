@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, weighted_average
-from fedfomo.core.client import Client, ClientId, Start
-from fedfomo.core.local_training import Pull
+from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters, Table
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -91,11 +91,11 @@ class FedAmp:
         require(self.sigma > 0, f"sigma must be above 0, not {self.sigma}")
         require(self.strength >= 0, f"strength must be at least 0, not {self.strength}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
         return State(start.initial, {}, torch.zeros(0, 0, dtype=torch.float64), start.layout.num_trainable)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send u_i = Σ_j ξ_ij w_j; to whoever has no model yet, the mean of all."""
         if not state.models:
             return Download(state.initial)
@@ -103,7 +103,7 @@ class FedAmp:
         weights = state.weights[ids.index(to)].tolist() if to in ids else [1.0] * len(ids)
         return Download(weighted_average([state.models[n] for n in ids], weights))
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store the models, and weigh them anew."""
         models = {**state.models, **{n: uploads[n].model for n in sorted(uploads)}}
         if not models:
@@ -114,7 +114,7 @@ class FedAmp:
             alpha, sigma = relative_scale(gaps, alpha, sigma)
         return State(state.initial, models, message_weights(gaps, alpha, sigma), state.num_trainable)
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
@@ -123,5 +123,5 @@ class FedAmp:
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
         """Train from the mixture, and be pulled back to it: min f_i(w) + strength/2 · ‖w − u_i‖²."""
-        own = client.train(download.model, penalty=Pull(download.model, self.strength))
+        own = client.train(download.model, penalty=ProximalTerm(download.model, self.strength))
         return Trained(Upload(own), None, own)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 
@@ -62,23 +62,23 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
 class AveragingServer:
     """The server's half of FedAvg, and of every method that differs from it on clients alone."""
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
         return State(start.initial)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
         return Download(state.model)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average the uploads; if none arrived, stay."""
         return State(average_uploads(uploads, otherwise=state.model))
 
 
-class ObedientClient:
+class FedAvgClient:
     """The client's half of FedAvg, and of every method that differs from it on the server alone."""
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
@@ -92,7 +92,7 @@ class ObedientClient:
 
 
 @dataclass(frozen=True)
-class FedAvg(AveragingServer, ObedientClient):
+class FedAvg(AveragingServer, FedAvgClient):
     """Train one global model; every client uses it."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"

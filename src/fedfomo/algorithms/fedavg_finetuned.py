@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 
@@ -32,7 +32,7 @@ class FedAvgFineTuned(AveragingServer):
     gated: bool = True
     """Keep the fine-tuned model only where validation loss falls; otherwise always."""
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Remember the initial model until there is a tuned one."""
         return Memory(start.initial)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedfomo.algorithms import fedavg
 from fedfomo.algorithms.fedavg import average_uploads
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.data import Examples
 from fedfomo.core.messages import Ids, Parameters
 from fedfomo.core.round import Personalised, Trained
@@ -93,7 +93,7 @@ class FedAvgShared:
         " once, a share of every client's training data to everybody"
     )
     compute: ClassVar[str] = "FedAvg with the pool on top"
-    sends_examples: ClassVar[bool] = True
+    uploads_examples: ClassVar[bool] = True
 
     fraction: float = 0.05
     """Share of its training examples that every client gives away."""
@@ -101,17 +101,17 @@ class FedAvgShared:
     def __post_init__(self) -> None:
         require(0 <= self.fraction <= 1, f"fraction must be between 0 and 1, not {self.fraction}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model and an empty pool."""
         return State(start.initial, {}, torch.empty(0, dtype=torch.int64), {})
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model and what the client lacks of the pool."""
         lacking = state.arrivals[state.received.get(to, 0) :].tolist()
         shares = {client: state.pool[client] for client in lacking if client != to}
         return Download(state.model, shares, len(state.pool), to not in state.pool)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average the models, put new shares into the pool, and note who has got how much of it."""
         trained = {client: fedavg.Upload(u.model, u.num_examples) for client, u in uploads.items()}
         model = average_uploads(trained, otherwise=state.model)
@@ -120,7 +120,7 @@ class FedAvgShared:
         received = {client: u.num_received for client, u in uploads.items()}
         return State(model, {**state.pool, **given}, arrivals, {**state.received, **received})
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse a share whose inputs and labels do not belong together, or that is larger than anybody asked for."""
         share = upload.share
         if share is None:
@@ -130,7 +130,7 @@ class FedAvgShared:
         most = self.fraction * upload.num_examples + 1
         return None if len(share.labels) <= most else f"'share' has {len(share.labels)} examples, more than {most:.0f}"
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Hold nothing of others."""
         return Memory({}, 0)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.round import Personalised, Trained
 
 
@@ -21,7 +21,7 @@ class FedAvgTunedOnValidation(AveragingServer):
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "FedAvg with the validation data on top"
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:

@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, ObedientClient, Upload, average_uploads
-from fedfomo.core.client import ClientId, Start
+from fedfomo.algorithms.fedavg import Download, FedAvgClient, Upload, average_uploads
+from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.errors import require
 
@@ -39,7 +39,7 @@ def moved(model: Tensor, velocity: Tensor, change: Tensor, rate: float, lookahea
 
 
 @dataclass(frozen=True)
-class FedAvgM(ObedientClient):
+class FedAvgM(FedAvgClient):
     """Train one global model that the server moves with momentum; every client uses it."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -57,15 +57,15 @@ class FedAvgM(ObedientClient):
         is_rate = math.isfinite(self.server_rate) and self.server_rate > 0
         require(is_rate, f"server_rate must be a number above 0, not {self.server_rate}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model, at rest."""
         return State(start.initial, torch.zeros(start.layout.num_trainable))
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
         return Download(state.model)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Move by the velocity; if nothing arrived, stay, and keep the velocity for later."""
         if not any(upload.num_examples for upload in uploads.values()):
             return state

@@ -20,25 +20,25 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import group_averages
 from fedfomo.algorithms.fedfomo_defences import (
-    checked_mixing,
     clipped,
-    copies_among,
-    nothing_new,
-    one_of_each,
-    with_new_head,
+    deduplicate,
+    find_free_riders,
+    near_duplicates,
+    reject_worse_mixture,
+    retrain_head,
 )
 from fedfomo.algorithms.fedfomo_equations import (
     affinity_increments,
+    fall_back_to_own,
     federated_update,
     mix,
-    mixing_that_keeps_training,
 )
-from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, exploration_rate
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.clustering import group_by_affinity
 from fedfomo.core.messages import Ids, Numbers, Offsets, Parameters
 from fedfomo.core.round import Personalised, Trained
-from fedfomo.core.sparse import SparseTable
+from fedfomo.core.sparse import SparseMatrix
 from fedfomo.errors import require
 
 # The largest float32 loss over the smallest distance is 3e50: no client finds more, and no sum of such overflows.
@@ -46,7 +46,7 @@ LARGEST_WEIGHT = 1e100
 
 
 @dataclass(frozen=True)
-class Findings:
+class EvaluationWeights:
     """What a client found out about the models of some clients, its own among them."""
 
     ids: Ids
@@ -55,13 +55,13 @@ class Findings:
     share_of_averages: float | None = None  # likewise of all averages, which are nobody's; None: it was sent none
 
     @classmethod
-    def none(cls) -> Findings:
+    def none(cls) -> EvaluationWeights:
         """Return the findings of a client that has judged nobody."""
         nothing = torch.empty(0, dtype=torch.float64)
         return cls(torch.empty(0, dtype=torch.int64), nothing, nothing)
 
 
-def fault_of_findings(findings: Findings) -> str | None:
+def validate_weights(findings: EvaluationWeights) -> str | None:
     """Say what no client can have found out, or return None: whatever arrives, P must stay finite."""
     ids: list[int] = findings.ids.tolist()
     if len(set(ids)) < len(ids):
@@ -82,8 +82,8 @@ class State:
     round: int  # t: rounds collected so far
     models: Mapping[int, Parameters]  # θ_n
     last_uploaders: Ids
-    affinity: SparseTable  # P, receiver × giver; the diagonal is never used, since nobody is sent its own model
-    taken: SparseTable  # Σ w* over rounds, receiver × giver: who learnt from whom
+    affinity: SparseMatrix  # P, receiver × giver; the diagonal is never used, since nobody is sent its own model
+    taken: SparseMatrix  # Σ w* over rounds, receiver × giver: who learnt from whom
     averages: tuple[Parameters, ...] = ()
     copies: Offsets | None = None  # for each client, the first of the set of near copies that its model is in
 
@@ -91,7 +91,7 @@ class State:
     def start(cls, num_clients: int) -> State:
         """Start without models, and with P = diag(1, …, 1)."""
         nobody = torch.empty(0, dtype=torch.int64)
-        return cls(0, {}, nobody, SparseTable.identity(num_clients), SparseTable.zeros(num_clients))
+        return cls(0, {}, nobody, SparseMatrix.identity(num_clients), SparseMatrix.zeros(num_clients))
 
     @cached_property
     def _uploaders(self) -> Tensor:
@@ -112,8 +112,8 @@ class State:
         if not uploads:
             return replace(self, round=self.round + 1)
         findings = {client: upload.findings for client, upload in uploads.items()}
-        affinity = self.affinity.plus({client: (found.ids, found.increments) for client, found in findings.items()})
-        taken = self.taken.plus({client: (found.ids, found.shares) for client, found in findings.items()})
+        affinity = self.affinity.add_rows({client: (found.ids, found.increments) for client, found in findings.items()})
+        taken = self.taken.add_rows({client: (found.ids, found.shares) for client, found in findings.items()})
         models = {**self.models, **{client: upload.model for client, upload in uploads.items()}}
         uploaders = torch.tensor(sorted(uploads), dtype=torch.int64)
         return State(self.round + 1, models, uploaders, affinity, taken)
@@ -133,7 +133,7 @@ class Upload:
     """A locally trained model, and what the client found out about others before."""
 
     model: Parameters
-    findings: Findings
+    findings: EvaluationWeights
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Memory:
 
     reference: Parameters  # θ_i^{t-1}: after its last federated update
     own: Parameters  # θ_i^t: as last trained
-    findings: Findings
+    findings: EvaluationWeights
 
 
 @dataclass(frozen=True)
@@ -192,37 +192,37 @@ class FedFomo:
         )
         require(self.weight_limit >= 0, f"weight_limit must be at least 0, not {self.weight_limit}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
         return State.start(start.num_clients)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the models of highest affinity, some at random."""
-        epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
+        epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
         available = state.available_to(to, self.availability)
         if state.copies is not None:
-            available = one_of_each(state.copies, state.affinity.row(to), available, rng)
+            available = deduplicate(state.copies, state.affinity.row(to), available, rng)
         ids = choose_downloads(state.affinity.row(to), available, self.num_downloads, epsilon, rng)
         models = tuple(state.models[n] for n in ids)
         return Download(torch.tensor(ids, dtype=torch.int64), models, state.averages)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models, update P, and average clusters if these are wanted."""
         after = state.after(self._clipped(uploads) if self.weight_limit else uploads)
         if self.one_slot_for_copies:
             ids = after.last_uploaders if self.availability == "last_round" else torch.tensor(sorted(after.models))
-            after = replace(after, copies=copies_among(ids, after.models, after.affinity.size))
+            after = replace(after, copies=near_duplicates(ids, after.models, after.affinity.size))
         if not (self.num_averages and uploads):
             return after
-        groups = group_by_affinity(after.affinity.among(after.last_uploaders), self.num_averages)
+        groups = group_by_affinity(after.affinity.submatrix(after.last_uploaders), self.num_averages)
         models = [after.models[n] for n in after.last_uploaders.tolist()]
         return replace(after, averages=group_averages(models, groups))
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse findings that nobody can have."""
-        return fault_of_findings(upload.findings)
+        return validate_weights(upload.findings)
 
-    def suspects(
+    def flag_uploads(
         self, state: State, downloads: Mapping[ClientId, Download], uploads: Mapping[ClientId, Upload]
     ) -> dict[ClientId, str]:
         """Name those who uploaded nearly what they had, if that is asked for."""
@@ -232,7 +232,7 @@ class FedFomo:
         sent = {client: downloads[client].ids.tolist() for client in uploads}
         return {
             client: "its own last model again" if client == model else f"nearly the model of client {model}"
-            for client, model in nothing_new(models, state.models, sent).items()
+            for client, model in find_free_riders(models, state.models, sent).items()
         }
 
     def _clipped(self, uploads: Mapping[ClientId, Upload]) -> dict[ClientId, Upload]:
@@ -242,9 +242,9 @@ class FedFomo:
             for n, upload in uploads.items()
         }
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Take the common initial model for both past and present."""
-        return Memory(start.initial, start.initial, Findings.none())
+        return Memory(start.initial, start.initial, EvaluationWeights.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Judge the candidates, own model included, and move from the reference towards those that help."""
@@ -255,16 +255,16 @@ class FedFomo:
             memory.reference, candidates, reference_loss, losses, client.num_trainable, self.norm, can_judge
         )
         if self.check_mixture:
-            mixing = checked_mixing(mixing, client.validation_losses((model,)).item(), reference_loss, losses[0])
+            mixing = reject_worse_mixture(mixing, client.validation_losses((model,)).item(), reference_loss, losses[0])
             model = mix(memory.reference, candidates, mixing)
         if self.keep_training and not torch.equal(memory.own, memory.reference):  # before any training there is none
-            mixing = mixing_that_keeps_training(mixing)
+            mixing = fall_back_to_own(mixing)
             model = mix(memory.reference, candidates, mixing)
         ids = torch.cat((torch.tensor([client.id]), download.ids))  # averages have no column in P
         increments = affinity_increments(weights, self.affinity_update)[: len(ids)]
         of_averages = min(1.0, float(mixing[len(ids) :].sum())) if download.averages else None
-        kept = Memory(model, memory.own, Findings(ids, increments, mixing[: len(ids)], of_averages))
-        return Personalised(with_new_head(client, model, self.new_head_epochs), kept)
+        kept = Memory(model, memory.own, EvaluationWeights(ids, increments, mixing[: len(ids)], of_averages))
+        return Personalised(retrain_head(client, model, self.new_head_epochs), kept)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the mixture; it stays behind as the next round's reference."""

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.fedfomo import Findings, State, Upload, fault_of_findings
+from fedfomo.algorithms.fedfomo import EvaluationWeights, State, Upload, validate_weights
 from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
-from fedfomo.algorithms.fedfomo_selection import choose_downloads, epsilon_in
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.algorithms.fedfomo_selection import choose_downloads, exploration_rate
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -42,7 +42,7 @@ class Memory:
     """A client's model after its last federated update, and what it found out."""
 
     model: Parameters
-    findings: Findings
+    findings: EvaluationWeights
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class FedFomoAverages:
         require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
         require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
         return State.start(start.num_clients)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Average the client's own upload with others of high affinity; once whole, once without each."""
-        epsilon = epsilon_in(state.round, self.epsilon, self.epsilon_decay)
+        epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
         available = state.available_to(to, "last_round")
         others = choose_downloads(state.affinity.row(to), available, self.num_downloads, epsilon, rng)
         ids = [to, *others] if to in state.models else others
@@ -81,23 +81,23 @@ class FedFomoAverages:
         without = [weighted_average(members, [0.0 if n == left_out else 1.0 for n in ids]) for left_out in ids]
         return Download(torch.tensor(ids, dtype=torch.int64), average, tuple(without))
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models and update P."""
         return state.after(uploads)
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse findings that nobody can have."""
-        return fault_of_findings(upload.findings)
+        return validate_weights(upload.findings)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
-        return Memory(start.initial, Findings.none())
+        return Memory(start.initial, EvaluationWeights.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Move from the average towards the members whose absence hurts."""
         average = download.average
         if average is None:
-            return Personalised(memory.model, Memory(memory.model, Findings.none()))
+            return Personalised(memory.model, Memory(memory.model, EvaluationWeights.none()))
         loss_of_average, *losses = client.validation_losses((average, *download.averages_without)).tolist()
         weights = leave_one_out_weights(torch.tensor(losses, dtype=torch.float64), loss_of_average)
         members = [member_of(average, without, len(losses)) for without in download.averages_without]
@@ -106,7 +106,7 @@ class FedFomoAverages:
         # Recovering a member multiplies rounding errors by N, which a running variance near 0 would not survive.
         model = torch.cat((mixture[: client.num_trainable], average[client.num_trainable :]))
         shares = mixing if bool(mixing.any()) else torch.full_like(mixing, 1 / max(1, len(mixing)))
-        return Personalised(model, Memory(model, Findings(download.ids, weights, shares)))
+        return Personalised(model, Memory(model, EvaluationWeights(download.ids, weights, shares)))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train from the mixture."""

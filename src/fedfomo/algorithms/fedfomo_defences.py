@@ -22,7 +22,7 @@ LEFT = 0.1
 ROWS_AT_ONCE = 1024
 
 
-def checked_mixing(mixing: Tensor, mixture_loss: float, reference_loss: float, own_loss: float) -> Tensor:
+def reject_worse_mixture(mixing: Tensor, mixture_loss: float, reference_loss: float, own_loss: float) -> Tensor:
     """Return the mixing weights if the mixture is no worse than what the client had; else those of the better model.
 
     The own model is the first candidate; weights of 0 mean the reference. Losses that are not numbers decide nothing.
@@ -34,7 +34,7 @@ def checked_mixing(mixing: Tensor, mixture_loss: float, reference_loss: float, o
     return kept
 
 
-def with_new_head(client: Client, model: Tensor, epochs: int) -> Tensor:
+def retrain_head(client: Client, model: Tensor, epochs: int) -> Tensor:
     """After the last round, put the initial model's last layer in place of the model's, and train it on own data."""
     if epochs == 0 or client.round < client.start.rounds or len(client.data.train) == 0:
         return model
@@ -88,7 +88,7 @@ def near_copies(sketches: Tensor) -> Tensor:
         labels = merged
 
 
-def copies_among(ids: Tensor, models: Mapping[int, Tensor], num_clients: int) -> Tensor:
+def near_duplicates(ids: Tensor, models: Mapping[int, Tensor], num_clients: int) -> Tensor:
     """Return, for each client, the first of the set of near copies that its model is in; itself if it has none."""
     copies = torch.arange(num_clients)
     if ids.numel():
@@ -102,7 +102,7 @@ def _distances(sketches: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield begin, torch.cdist(sketches[begin : begin + ROWS_AT_ONCE], sketches)
 
 
-def one_of_each(copies: Tensor, affinity: tuple[Tensor, Tensor], available: Tensor, rng: torch.Generator) -> Tensor:
+def deduplicate(copies: Tensor, affinity: tuple[Tensor, Tensor], available: Tensor, rng: torch.Generator) -> Tensor:
     """Keep, of every set of near copies among the available, the one of highest p; ties at random.
 
     `copies` holds for each client the first of its set; `affinity` the ids and values of a row's entries.
@@ -121,7 +121,7 @@ def one_of_each(copies: Tensor, affinity: tuple[Tensor, Tensor], available: Tens
     return torch.cat((available[~has_copies], torch.tensor(list(best.values())))).sort().values
 
 
-def nothing_new(
+def find_free_riders(
     uploads: Mapping[int, Tensor], known: Mapping[int, Tensor], sent: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
     """Return who uploads its last model again, or has come from there nearly all the way to one that it was sent.

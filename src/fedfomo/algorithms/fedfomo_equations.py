@@ -30,7 +30,7 @@ def mixing_weights(weights: Tensor) -> Tensor:
     return scaled / scaled.sum()
 
 
-def mixing_that_keeps_training(mixing: Tensor) -> Tensor:
+def fall_back_to_own(mixing: Tensor) -> Tensor:
     """Return w*, or if nobody helps, all of the own model, which is the first candidate.
 
     Departs from the paper, in which the client then stays at the reference and its last training is lost.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def epsilon_in(round: int, start: float, decay: float) -> float:
+def exploration_rate(round: int, start: float, decay: float) -> float:
     """Return ε of the federated update in round t: start − decay · t, not below 0; there is none in round 0."""
     return max(0.0, start - decay * round)
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
-from fedfomo.core.local_training import Pull
+from fedfomo.core.client import Client, FederationInfo
+from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
 
@@ -41,7 +41,7 @@ class FedProx(AveragingServer):
         require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
         require(0 <= self.stragglers <= 1, f"stragglers must be between 0 and 1, not {self.stragglers}")
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
@@ -52,5 +52,5 @@ class FedProx(AveragingServer):
         """Train from the global model and near it."""
         # Departs from the paper: each client is slow with this chance, in place of an exact share of the cohort.
         epochs = draw_epochs(client.trainer.epochs, self.stragglers, client.random("straggler"))
-        model = client.train(download.model, penalty=Pull(download.model, self.pull), epochs=epochs)
+        model = client.train(download.model, penalty=ProximalTerm(download.model, self.pull), epochs=epochs)
         return Trained(Upload(model, len(client.data.train)), None, model)

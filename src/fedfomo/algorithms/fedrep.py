@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.partial_models import fault_of_part, join
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.algorithms.partial_models import join, validate_part
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -59,26 +59,26 @@ class FedRep:
         require(self.body_epochs >= 1, f"body_epochs must be at least 1, not {self.body_epochs}")
         require(self.head_layers >= 1, f"head_layers must be at least 1, not {self.head_layers}")
 
-    def start_server(self, start: Start) -> Representation:
+    def start_server(self, start: FederationInfo) -> Representation:
         """Start from the common initial model's representation."""
         return Representation(start.initial[~self._is_head(start)])
 
-    def dispatch(self, state: Representation, to: ClientId, rng: torch.Generator) -> Representation:
+    def configure_client(self, state: Representation, to: ClientId, rng: torch.Generator) -> Representation:
         """Send the representation."""
         return state
 
-    def collect(self, state: Representation, uploads: Mapping[ClientId, Upload]) -> Representation:
+    def aggregate(self, state: Representation, uploads: Mapping[ClientId, Upload]) -> Representation:
         """Average the representations by numbers of examples; if none arrived, stay."""
         ordered = [uploads[client] for client in sorted(uploads) if uploads[client].num_examples > 0]
         if not ordered:
             return state
         return Representation(weighted_average([u.body for u in ordered], [u.num_examples for u in ordered]))
 
-    def fault_of(self, state: Representation, upload: Upload) -> str | None:
+    def validate(self, state: Representation, upload: Upload) -> str | None:
         """Refuse a representation of another size."""
-        return fault_of_part("body", upload.body, len(state.body))
+        return validate_part("body", upload.body, len(state.body))
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial)
 
@@ -101,5 +101,5 @@ class FedRep:
         """Leave the head one epoch at least, if there are two."""
         return max(1, min(self.body_epochs, client.trainer.epochs - 1))
 
-    def _is_head(self, start: Start) -> Tensor:
+    def _is_head(self, start: FederationInfo) -> Tensor:
         return start.layout.mask(start.layout.layers()[-self.head_layers :])

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.clustering import Clusters, groups_after, merge_nearest
-from fedfomo.algorithms.fedavg import Download, ObedientClient, Upload
-from fedfomo.core.client import ClientId, Start
+from fedfomo.algorithms.fedavg import Download, FedAvgClient, Upload
+from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids
 from fedfomo.errors import require
 
@@ -54,7 +54,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class FlHc(ObedientClient):
+class FlHc(FedAvgClient):
     """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
@@ -83,16 +83,16 @@ class FlHc(ObedientClient):
         require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}")
         require(self.num_clusters >= 0, f"num_clusters must be at least 0, not {self.num_clusters}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with one cluster."""
         awaited = torch.tensor(start.members, dtype=torch.int64)
         return State(Clusters.start(start), False, {}, start.layout.num_trainable, 0, start.rounds, awaited)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the model of the client's cluster."""
         return Download(state.clusters.model_for(to))
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Cluster the clients if it is time to, then average inside each cluster."""
         clusters, updates = state.clusters, dict(state.updates)
         if not state.is_clustered:

@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 
 import torch
 
-from fedfomo.algorithms.clustering import average_by_cluster, far_apart, first_models
-from fedfomo.algorithms.ifca import Choice, ChoosingClient, Download, unknown_cluster
-from fedfomo.core.client import ClientId, Start
+from fedfomo.algorithms.clustering import average_by_cluster, farthest_models, init_cluster_models
+from fedfomo.algorithms.ifca import Choice, Download, SelectsCluster, unknown_cluster
+from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.errors import require
 
@@ -28,7 +28,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class HypCluster(ChoosingClient):
+class HypCluster(SelectsCluster):
     """A given number of hypotheses; FedAvg among the clients that prefer the same one."""
 
     sends: ClassVar[str] = "num_hypotheses models down, 1 up with its number of examples and which of those was chosen"
@@ -42,15 +42,15 @@ class HypCluster(ChoosingClient):
     def __post_init__(self) -> None:
         require(self.num_hypotheses >= 1, f"num_hypotheses must be at least 1, not {self.num_hypotheses}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with initial models."""
-        return State(*first_models(start, self.num_hypotheses, self.seeding), start.layout.num_trainable)
+        return State(*init_cluster_models(start, self.num_hypotheses, self.seeding), start.layout.num_trainable)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send all hypotheses."""
         return Download(state.models)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
         """Average each hypothesis, by numbers of examples, over the clients that chose it."""
         if not uploads:
             return state
@@ -59,9 +59,9 @@ class HypCluster(ChoosingClient):
             cluster_of = {n: choice.cluster for n, choice in uploads.items()}
             models = average_by_cluster(state.models, trained, cluster_of)
         else:
-            models = far_apart([t.model for t in trained.values()], self.num_hypotheses, state.num_trainable)
+            models = farthest_models([t.model for t in trained.values()], self.num_hypotheses, state.num_trainable)
         return State(models, True, state.num_trainable)
 
-    def fault_of(self, state: State, upload: Choice) -> str | None:
+    def validate(self, state: State, upload: Choice) -> str | None:
         """Refuse models of hypotheses that do not exist."""
         return unknown_cluster(state.models, upload)

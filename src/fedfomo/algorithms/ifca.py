@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.clustering import average_by_cluster, far_apart, first_models
+from fedfomo.algorithms.clustering import average_by_cluster, farthest_models, init_cluster_models
 from fedfomo.algorithms.fedavg import Upload, average_uploads
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -54,7 +54,7 @@ class Choice:
     trained: Upload
 
 
-def favourite(client: Client, models: Sequence[Tensor]) -> Tensor:
+def best_on_validation(client: Client, models: Sequence[Tensor]) -> Tensor:
     """Return the model that is best on the client's validation data, or on its training data if it has no others."""
     has_validation = len(client.data.validation) > 0
     losses = client.validation_losses(models) if has_validation else client.training_losses(models)
@@ -72,15 +72,15 @@ def unknown_cluster(models: Sequence[Tensor], upload: Choice) -> str | None:
     return None if upload.cluster < len(models) else f"there is no cluster {upload.cluster}"
 
 
-class ChoosingClient:
+class SelectsCluster:
     """A client that trains one of the models that it is sent, and says which."""
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Use the model that is best on validation."""
-        return Personalised(favourite(client, download.models), None)
+        return Personalised(best_on_validation(client, download.models), None)
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
         """Train the model that fits the training data best."""
@@ -89,7 +89,7 @@ class ChoosingClient:
 
 
 @dataclass(frozen=True)
-class Ifca(ChoosingClient):
+class Ifca(SelectsCluster):
     """A given number of clusters; every client trains the model that fits its data best."""
 
     sends: ClassVar[str] = "num_clusters models down, 1 up with its number of examples and which of those was chosen"
@@ -105,17 +105,17 @@ class Ifca(ChoosingClient):
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, f"num_clusters must be at least 1, not {self.num_clusters}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with initial models."""
-        models, is_seeded = first_models(start, self.num_clusters, self.seeding)
+        models, is_seeded = init_cluster_models(start, self.num_clusters, self.seeding)
         head = start.layout.mask(start.layout.layers()[-1:]).float() if self.share_body else None
         return State(models, is_seeded, start.layout.num_trainable, head)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send all models."""
         return Download(state.models)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
         """Average each model over the clients that chose it: θ_j ← mean{θ_i : j_i = j}."""
         if not uploads:
             return state
@@ -125,12 +125,12 @@ class Ifca(ChoosingClient):
             cluster_of = {n: choice.cluster for n, choice in uploads.items()}
             models = average_by_cluster(state.models, alike, cluster_of)
         else:
-            models = far_apart([alike[n].model for n in sorted(alike)], self.num_clusters, state.num_trainable)
+            models = farthest_models([alike[n].model for n in sorted(alike)], self.num_clusters, state.num_trainable)
         if state.head is not None:
             body = average_uploads(alike, otherwise=state.models[0])
             models = tuple(torch.where(state.head > 0, model, body) for model in models)
         return State(models, True, state.num_trainable, state.head)
 
-    def fault_of(self, state: State, upload: Choice) -> str | None:
+    def validate(self, state: State, upload: Choice) -> str | None:
         """Refuse models of clusters that do not exist."""
         return unknown_cluster(state.models, upload)

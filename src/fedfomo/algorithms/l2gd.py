@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -67,22 +67,22 @@ class L2gd:
     def __post_init__(self) -> None:
         require(0 <= self.pull <= 1, f"pull must be between 0 and 1, not {self.pull}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with the common initial model for a mean."""
         return State({}, start.initial)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the mean."""
         return Download(state.mean)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the models that were uploaded; the mean is that of everybody's latest."""
         if not uploads:
             return state
         models = {**state.models, **{client: upload.own for client, upload in uploads.items()}}
         return State(models, weighted_average([models[n] for n in sorted(models)], [1.0] * len(models)))
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial)
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.partial_models import fault_of_part, join
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.algorithms.partial_models import join, validate_part
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids, Parameters
 from fedfomo.core.parameters import Layout
 from fedfomo.core.round import Personalised, Trained
@@ -86,18 +86,18 @@ class LgFedAvg:
         require(0 <= self.global_share <= 1, f"global_share must be between 0 and 1, not {self.global_share}")
         require(0 <= self.warm_up <= 1, f"warm_up must be between 0 and 1, not {self.warm_up}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
         # Departs from the paper: these rounds are part of the run, for the same budget as every other method's.
         rounds = int(self.warm_up * start.rounds + 1e-9)
         return State(start.initial, self._is_global(start), rounds, torch.empty(0, dtype=torch.int64))
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global part, or the whole model to whoever has not begun to keep layers of its own."""
         is_settled = bool((state.settled == to).any())
         return Download(state.model[state.is_global] if is_settled else state.model, state.warmup_left > 0)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average whole models by examples in the warm-up, then global parts alike, as the authors' code does."""
         ordered = [uploads[client] for client in sorted(uploads)]
         parts = [upload.coordinates for upload in ordered]
@@ -111,12 +111,12 @@ class LgFedAvg:
         settled = torch.tensor(sorted({*state.settled.tolist(), *uploads}), dtype=torch.int64)
         return replace(state, model=join(state.is_global, shared, state.model[~state.is_global]), settled=settled)
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse a part of another size than what is shared now."""
         size = len(state.model) if state.warmup_left else int(state.is_global.sum())
-        return fault_of_part("coordinates", upload.coordinates, size)
+        return validate_part("coordinates", upload.coordinates, size)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial, is_settled=False)
 
@@ -134,5 +134,5 @@ class LgFedAvg:
         shared = model if download.is_warmup else model[self._is_global(client.start)]
         return Trained(Upload(shared, len(client.data.train)), Memory(model, not download.is_warmup), model)
 
-    def _is_global(self, start: Start) -> Tensor:
+    def _is_global(self, start: FederationInfo) -> Tensor:
         return global_coordinates(start.layout, self.global_part, self.global_share)

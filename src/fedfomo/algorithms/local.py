@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 
@@ -27,25 +27,25 @@ class Memory:
     best: Parameters | None = None
 
 
-class Alone:
+class NoServer:
     """Clients that start alike, and a server that does nothing."""
 
-    def start_server(self, start: Start) -> None:
+    def start_server(self, start: FederationInfo) -> None:
         """Keep nothing."""
 
-    def dispatch(self, state: None, to: ClientId, rng: torch.Generator) -> None:
+    def configure_client(self, state: None, to: ClientId, rng: torch.Generator) -> None:
         """Send nothing."""
 
-    def collect(self, state: None, uploads: Mapping[ClientId, None]) -> None:
+    def aggregate(self, state: None, uploads: Mapping[ClientId, None]) -> None:
         """Receive nothing."""
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial)
 
 
 @dataclass(frozen=True)
-class Local(Alone):
+class Local(NoServer):
     """Train alone; nothing is sent either way."""
 
     sends: ClassVar[str] = "nothing"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedfomo.algorithms.local import Alone, Memory
+from fedfomo.algorithms.local import Memory, NoServer
 from fedfomo.core.client import Client
 from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)
-class LocalAll(Alone):
+class LocalAll(NoServer):
     """Train alone on training and validation data together; nothing is sent either way."""
 
     sends: ClassVar[str] = "nothing"

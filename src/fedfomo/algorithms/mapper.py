@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -98,7 +98,7 @@ class Mapper(AveragingServer):
         """Put two copies side by side, unless it is parameters that are mixed."""
         return module if self.mix == "parameters" else Mixture(module, self.mix == "probabilities")
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Use the common model alone, until there is an own one."""
         return Memory(None, self.lowest_share)
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.core.client import Client, ClientId, Start
-from fedfomo.core.local_training import Pull
+from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters, Table
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -107,11 +107,11 @@ class Mocha:
         require(is_fit, f"strength must be a number of at least 0, not {self.strength}")
         require(self.relate_every >= 1, f"relate_every must be at least 1, not {self.relate_every}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with everybody equally related to the mean of all: Ω = I."""
         return State(0, {}, torch.eye(start.num_clients, dtype=torch.float64), start.layout.num_trainable)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the one point to which the penalty pulls this client's model."""
         ids = sorted(state.models)
         models = [state.models[n] for n in ids]
@@ -120,7 +120,7 @@ class Mocha:
             return Download(*anchor_of(ids.index(to), models, centred(state.precision[ids][:, ids])))
         return Download(weighted_average(models, [1.0] * len(ids)) if ids else None, 1.0)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the models that were uploaded; learn the relations anew when it is time."""
         models = {**state.models, **{client: upload.own for client, upload in uploads.items()}}
         precision, rounds = state.precision, state.rounds + 1
@@ -131,7 +131,7 @@ class Mocha:
             precision[torch.tensor(ids)[:, None], torch.tensor(ids)] = torch.linalg.inv(covariance)
         return State(rounds, models, precision, state.num_trainable)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial)
 
@@ -143,10 +143,10 @@ class Mocha:
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Train the own model under the pull of the others."""
-        pull: Pull | None = None
+        pull: ProximalTerm | None = None
         if download.anchor is not None:
             # Departs from the paper: no step goes further than the anchor, or nearly equal models would fly apart.
             firmest = 1 / client.learning_rate if client.learning_rate else math.inf
-            pull = Pull(download.anchor, min(2 * self.strength * download.stiffness, firmest))
+            pull = ProximalTerm(download.anchor, min(2 * self.strength * download.stiffness, firmest))
         own = client.train(memory.own, penalty=pull)
         return Trained(Upload(own), Memory(own), own)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfomo.algorithms.mocha import relations
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Table
 from fedfomo.core.parameters import Layout
 from fedfomo.core.round import Personalised, Trained
@@ -156,24 +156,24 @@ class MochaLinear:
         """Predict with a linear model that has as many inputs and classes as the network."""
         return LinearModel(*linear_shape(Layout.of(module), self.side)).to(next(module.parameters()).device)
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with unrelated clients: Σ = I/m."""
         sums = torch.zeros(start.num_clients, self._size(start), dtype=torch.float64)
         num_members = len(start.members)
         return State(0, sums, torch.eye(start.num_clients, dtype=torch.float64) / num_members, num_members)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send what the other clients' sums contribute."""
         shares = state.covariance[to] / self.strength
         others = shares @ state.sums - shares[to] * state.sums[to]
         return Download(others.float(), float(state.covariance[to, to]), spread_of(state.covariance))
 
-    def fault_of(self, state: State, upload: Upload) -> str | None:
+    def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse sums of another size."""
         expected = state.sums.shape[1]
         return None if len(upload.sum) == expected else f"'sum' has {len(upload.sum)} coordinates, not {expected}"
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Replace the sums that were uploaded; learn the relations from all models when it is time."""
         sums, covariance, rounds = state.sums.clone(), state.covariance, state.rounds + 1
         for client, upload in uploads.items():
@@ -182,7 +182,7 @@ class MochaLinear:
             covariance = self._related(covariance, sums, state.num_members)
         return State(rounds, sums, covariance, state.num_members)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start with all dual variables zero."""
         return Memory(None, torch.zeros(self._size(start)))
 
@@ -218,6 +218,6 @@ class MochaLinear:
             related[heard[:, None], heard] = relations(models @ models.T) * len(heard) / num_members
         return related
 
-    def _size(self, start: Start) -> int:
+    def _size(self, start: FederationInfo) -> int:
         num_features, num_classes = linear_shape(start.layout, self.side)
         return (num_features + 1) * num_classes

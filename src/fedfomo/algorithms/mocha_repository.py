@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.local import Memory
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 
@@ -74,20 +74,20 @@ class MochaRepository:
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start with the common initial model for everybody's."""
         return State(dict.fromkeys(start.members, start.initial))
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send what the penalty needs of the others."""
         others = [state.models[n] for n in sorted(state.models) if n != to]
         return Download(weighted_average(others, [1.0] * len(others)) if others else None, len(others))
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Keep the models of this round; if none arrived, those of the last."""
         return State({client: uploads[client].own for client in sorted(uploads)} or state.models)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""
         return Memory(start.initial)
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from fedfomo.algorithms.fedavg import Upload, average_uploads
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import InputError
@@ -43,7 +43,7 @@ class Oracle:
     sends: ClassVar[str] = "1 model down (2 for a foreign target), 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start every group from the common initial model."""
         if start.groups is None:
             raise InputError(
@@ -55,13 +55,13 @@ class Oracle:
         targets = torch.tensor([first_of.get(group, -1) for group in start.targets or start.groups])
         return State(dict.fromkeys(sorted(first_of.values()), start.initial), groups, targets)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the model of the client's group, and that of its target."""
         group, target = int(state.groups[to]), int(state.targets[to])
         is_foreign = target in state.models and target != group
         return Download(state.models[group], state.models[target] if is_foreign else None)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Average the uploads of every group; one of which nobody answered stays."""
         groups = state.groups.tolist()
         models = {
@@ -70,7 +70,7 @@ class Oracle:
         }
         return replace(state, models=models)
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:

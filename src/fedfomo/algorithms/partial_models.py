@@ -14,6 +14,6 @@ def join(is_inside: Tensor, inside: Tensor, outside: Tensor) -> Tensor:
     return theta
 
 
-def fault_of_part(name: str, part: Tensor, size: int) -> str | None:
+def validate_part(name: str, part: Tensor, size: int) -> str | None:
     """Say what is wrong with a part of θ that should have so many coordinates, or return None."""
     return None if len(part) == size else f"'{name}' has {len(part)} coordinates where {size} are shared"

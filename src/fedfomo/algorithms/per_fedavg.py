@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, State, Upload, weighted_average
-from fedfomo.core.client import Client, ClientId, Descent, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo, GradientSteps
 from fedfomo.core.data import Examples
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -31,7 +31,9 @@ def stepped(theta: Tensor, direction: Tensor, size: float) -> Tensor:
     return moved
 
 
-def hessian_product(probes: tuple[Descent, Descent], theta: Tensor, direction: Tensor, batch: Examples) -> Tensor:
+def hessian_product(
+    probes: tuple[GradientSteps, GradientSteps], theta: Tensor, direction: Tensor, batch: Examples
+) -> Tensor:
     """HF: ∇²f(w)g ≈ (∇f(w + δg) − ∇f(w − δg)) / 2δ, with δ‖g‖ the same for every g."""
     length = float(torch.linalg.vector_norm(direction))
     if length == 0:
@@ -69,20 +71,20 @@ class PerFedAvg:
         require(is_fit, f"inner_rate must be a number of at least 0, not {self.inner_rate}")
         require(self.personal_epochs >= 1, f"personal_epochs must be at least 1, not {self.personal_epochs}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
         return State(start.initial)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
         return Download(state.model)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Take the plain mean of the uploads, whatever their numbers of examples; if none arrived, stay."""
         models = [uploads[client].model for client in sorted(uploads)]
         return State(weighted_average(models, [1.0] * len(models)) if models else state.model)
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.clustering import cosines
 from fedfomo.algorithms.fedavg import Upload, weighted_average
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters, Table
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -47,7 +47,7 @@ def similarities(models: Sequence[Tensor], initial: Tensor, num_trainable: int) 
 
 
 @dataclass(frozen=True)
-class Turn:
+class CosinePenalty:
     """The term −strength · ⟨direction, θ⟩/‖θ‖: least where θ points along the direction."""
 
     direction: Tensor
@@ -95,11 +95,11 @@ class PFedGraph:
         require(self.alpha > 0, f"alpha must be above 0, not {self.alpha}")
         require(self.strength >= 0, f"strength must be at least 0, not {self.strength}")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
         return State(start.initial, {}, torch.zeros(0, 0, dtype=torch.float64), start.layout.num_trainable)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send θ_i = Σ x_ij θ_j; to whoever has not uploaded yet, what FedAvg would."""
         if not state.uploads:
             return Download(state.initial, None)
@@ -111,7 +111,7 @@ class PFedGraph:
         direction = weighted_average(directions, weights) if self.strength else None
         return Download(weighted_average(models, weights), direction)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store the uploads, and draw the graph anew."""
         known = {**state.uploads, **{n: uploads[n] for n in sorted(uploads) if uploads[n].num_examples > 0}}
         if not known:
@@ -122,7 +122,7 @@ class PFedGraph:
         graph = torch.stack([collaboration_weights(row, sizes, self.alpha) for row in alike])
         return State(state.initial, known, graph, state.num_trainable)
 
-    def start_client(self, start: Start) -> None:
+    def start_client(self, start: FederationInfo) -> None:
         """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
@@ -131,6 +131,6 @@ class PFedGraph:
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
         """Train from the mixture, turning towards the collaborators' direction."""
-        turn = Turn(download.direction, self.strength) if download.direction is not None else None
+        turn = CosinePenalty(download.direction, self.strength) if download.direction is not None else None
         model = client.train(download.model, penalty=turn)
         return Trained(Upload(model, len(client.data.train)), None, model)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
-from fedfomo.core.client import Client, ClientId, Descent, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo, GradientSteps
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Pull
+from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters
 from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
@@ -38,7 +38,9 @@ class Memory:
     personal: Parameters | None  # θ_i
 
 
-def descend_envelope(descent: Descent, personal: Tensor, batch: Examples, pull: Pull, rate: float, steps: int) -> None:
+def descend_envelope(
+    descent: GradientSteps, personal: Tensor, batch: Examples, pull: ProximalTerm, rate: float, steps: int
+) -> None:
     """Take steps θ ← θ − η_p (∇f(θ; batch) + λ(θ − w)), in place."""
     for _ in range(steps):
         gradient = descent.gradient(personal, batch)
@@ -76,15 +78,15 @@ class PFedMe:
         share = self.outer_rate * self.strength
         require(share <= 1, f"outer_rate × strength is {share:g}: above 1 the global model overshoots the personal one")
 
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
         return State(start.initial, start.layout.num_trainable)
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the global model."""
         return Download(state.model)
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Move w ← (1 − β) w + β · average; statistics go no further than the average, lest variances turn negative."""
         average = average_uploads(uploads, otherwise=state.model)
         model = torch.lerp(state.model, average, self.server_rate)
@@ -92,7 +94,7 @@ class PFedMe:
         model[statistics] = torch.lerp(state.model[statistics], average[statistics], min(self.server_rate, 1.0))
         return State(model, state.num_trainable)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Have no personal model yet."""
         return Memory(None)
 
@@ -108,7 +110,7 @@ class PFedMe:
         # Departs from the paper: a round has as many steps as FedAvg's, dealt out in passes of K steps a batch.
         for steps in passes(client.trainer.epochs, self.inner_steps):
             for batch in descent.batches(1):
-                pull = Pull(copied, self.strength)
+                pull = ProximalTerm(copied, self.strength)
                 descend_envelope(descent, personal, batch, pull, client.learning_rate, steps)
                 copied = torch.lerp(copied, personal, self.outer_rate * self.strength)  # w − ηλ(w − θ)
         return Trained(Upload(copied, len(client.data.train)), Memory(personal), personal)

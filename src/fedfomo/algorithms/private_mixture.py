@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, Start
+from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.core.parameters import Layout
 from fedfomo.core.round import Personalised, Trained
@@ -108,7 +108,7 @@ class PrivateMixture(AveragingServer):
         """Let two copies of the network answer, with a gate between them."""
         return Mixture(module, self.blends)
 
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Start with the common initial model for a private expert, and a gate that is half open."""
         return Memory(start.initial, None)
 

@@ -1,1 +1,1 @@
-"""The commands of the command line; each module imports what is heavy only once its arguments are read."""
+"""The command line. Modules import torch only after the arguments are parsed."""

@@ -11,10 +11,10 @@ from rich.markup import escape
 
 from fedfomo.cli.terminal import console, parse, warn
 from fedfomo.errors import InputError, require
-from fedfomo.sites.user_code import find_module, run_file
+from fedfomo.sites.user_code import find_module, load_user_module
 
 if TYPE_CHECKING:
-    from fedfomo.sites.checks import SiteCard
+    from fedfomo.sites.checks import SiteSummary
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -40,10 +40,10 @@ def check(arguments: list[str]) -> None:
     """Look at sites, and say what would mislead."""
     config = parse("check", CheckConfig, arguments)
     from fedfomo.sites.checks import check_sites
-    from fedfomo.sites.load_sites import read_sites
+    from fedfomo.sites.load_sites import load_sites
 
     path = Path(config.source)
-    given: dict[str, Any] = {"sites": read_sites(path, config.labels)} if path.is_dir() else _from_module(config.source)
+    given: dict[str, Any] = {"sites": load_sites(path, config.labels)} if path.is_dir() else _from_module(config.source)
     if config.validation_fraction is not None:
         given["validation_fraction"] = config.validation_fraction
     found = check_sites(**given)
@@ -62,14 +62,14 @@ def check(arguments: list[str]) -> None:
 
 
 def _from_module(name: str) -> dict[str, Any]:
-    module: Any = run_file(Path(name)) if name.endswith(".py") else find_module(name)
+    module: Any = load_user_module(Path(name)) if name.endswith(".py") else find_module(name)
     require(hasattr(module, "sites"), f"{name} defines no sites: it takes sites = {{name: (train, target)}}")
     sites = module.sites() if callable(module.sites) else module.sites
     rest = {word: getattr(module, word) for word in ("make_model", "loss", "metric") if hasattr(module, word)}
     return {"sites": sites, **rest}
 
 
-def _mixes(card: SiteCard) -> str:
+def _mixes(card: SiteSummary) -> str:
     if card.train_labels is None or card.target_labels is None:
         return ""
     return f"{_bars(card.train_labels)}  {_bars(card.target_labels)}"

@@ -12,7 +12,7 @@ from fedfomo.errors import InputError, require
 from fedfomo.reproduce.cells import Cell
 from fedfomo.reproduce.results import Results
 from fedfomo.reproduce.running import compute
-from fedfomo.runs.config import RunConfig, Setting
+from fedfomo.runs.config import ExperimentConfig, RunConfig
 from fedfomo.runs.setup import Prepared, prepare
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results
     require(config.data is not None or not needs_data, "give the folder of the data sets: --data FOLDER")
     console.print(f"{len(cells) - len(waiting)} of {len(cells)} cells are done")
     failed: list[Cell] = []
-    latest: tuple[Setting, int, Prepared] | None = None
+    latest: tuple[ExperimentConfig, int, Prepared] | None = None
     for number, cell in enumerate(waiting):
         so_far = Results(config.results)  # what has just been computed makes a better forecast
         left = f"{len(waiting) - number} cells to go, about {duration(so_far.forecast(waiting[number:]))}"

@@ -14,7 +14,7 @@ from fedfomo.cli.terminal import choose, console, parse, warn
 from fedfomo.core.local_training import Sgd
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.errors import InputError, require
-from fedfomo.runs.config import SUITED
+from fedfomo.runs.config import DATASET_DEFAULTS
 
 FOLDER = Path("federation")
 
@@ -29,7 +29,9 @@ class InitConfig:
     """Folder to make."""
     model: Path | None = None
     """Your model.py, for the server and all sites; by default a template."""
-    settings: FederationConfig = field(default_factory=lambda: FederationConfig(training=Sgd(**SUITED["digits"])))
+    settings: FederationConfig = field(
+        default_factory=lambda: FederationConfig(training=Sgd(**DATASET_DEFAULTS["digits"]))
+    )
 
 
 @dataclass(frozen=True)

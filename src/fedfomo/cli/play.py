@@ -18,15 +18,15 @@ from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.round import cohort_size
 from fedfomo.errors import InputError, disk_sentence, is_disk_fault
 from fedfomo.io import read_lines, write_atomically
-from fedfomo.privacy.summary import privacy_sentences
-from fedfomo.runs.config import CompareConfig, RunConfig, Setting
-from fedfomo.runs.config_io import named, options_of, write_toml
+from fedfomo.privacy.summary import describe_privacy
+from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
+from fedfomo.runs.config_io import named, parse_options, write_toml
 from fedfomo.runs.forecast import forecast_seconds
-from fedfomo.runs.run import RunRecord, anchored, go_on, left_out, new_folder, runs_of, start_run
+from fedfomo.runs.run import RunRecord, absolute_paths, excluded_methods, new_folder, run_or_resume, runs_of, start_run
 from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.runs.trackers import Tracker, figures_of, open_tracker
 from fedfomo.simulation.callbacks import Listener
-from fedfomo.simulation.client_batching import Seconds
+from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.executors import WorkerLostError
 
 MOST_WARNINGS = 5
@@ -34,8 +34,8 @@ MOST_WARNINGS = 5
 
 def play_run(config: RunConfig) -> None:
     """Start a run and play it to its end."""
-    make_algorithm(config.method, options_of(config.options))  # refuse before anything is written
-    config = replace(config, setting=anchored(config.setting))
+    make_algorithm(config.method, parse_options(config.options))  # refuse before anything is written
+    config = replace(config, setting=absolute_paths(config.setting))
     prepared = prepare(config.setting, config.seed)
     with _new_folder(config.out, config.method) as folder:
         start_run(config, folder, prepared)
@@ -51,7 +51,7 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
     if record.spent is not None:
         privacy = config.setting.privacy
         console.print(epsilon_table(folder / "rounds.jsonl", privacy.delta))
-        for sentence in privacy_sentences(record.spent, privacy):
+        for sentence in describe_privacy(record.spent, privacy):
             console.print(sentence, soft_wrap=True)
     console.print(f"everything about this run is in {folder}; to see it: fedfomo report {folder}", soft_wrap=True)
 
@@ -59,8 +59,8 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
 def play_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, play them to their ends, and return their folder."""
     for planned in runs_of(config):  # refuse before anything is written
-        make_algorithm(planned.method, options_of(planned.options))
-    config = replace(config, setting=anchored(config.setting))
+        make_algorithm(planned.method, parse_options(planned.options))
+    config = replace(config, setting=absolute_paths(config.setting))
     prepared = prepare(config.setting, config.seeds[0])
     with _new_folder(config.out, name) as folder:
         write_atomically(folder / "config.toml", write_toml(config).encode())
@@ -70,7 +70,7 @@ def play_comparison(config: CompareConfig, name: str) -> Path:
 
 def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | None = None) -> None:
     """Play what is left of a comparison, of whose first seed everything may be prepared."""
-    for note in left_out(config):
+    for note in excluded_methods(config):
         warn(note)
     records: list[RunRecord] = []
     latest = config.seeds[0], prepared or prepare(config.setting, config.seeds[0])
@@ -87,7 +87,7 @@ def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | 
     _show_table(records)
     for record in records:
         if record.spent is not None:
-            statement, *_ = privacy_sentences(record.spent, config.setting.privacy)
+            statement, *_ = describe_privacy(record.spent, config.setting.privacy)
             console.print(f"{record.method}, seed {record.seed}: {statement}", soft_wrap=True)
     _show_findings(records)
     console.print(f"\nruns are kept in {folder}; who benefits from whom: fedfomo report {folder}", soft_wrap=True)
@@ -130,7 +130,7 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     try:
         bar = RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients)
         with bar, _trackers(folder, config) as tracked:
-            record = go_on(folder, prepared, bar, warn, tracked)
+            record = run_or_resume(folder, prepared, bar, warn, tracked)
     except KeyboardInterrupt:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", 130)
     except OSError as error:
@@ -168,7 +168,7 @@ def _trackers(folder: Path, config: RunConfig) -> Generator[Listener | None]:
             except Exception as error:  # whatever a service or a network can do
                 give_up(name, error)
 
-    def hear(line: dict[str, Any], seconds: Seconds) -> None:
+    def hear(line: dict[str, Any], seconds: Timings) -> None:
         each(lambda tracker: tracker.log(line["round"] + 1, figures_of(line)))
 
     try:
@@ -184,7 +184,7 @@ def _trackers(folder: Path, config: RunConfig) -> Generator[Listener | None]:
         each(lambda tracker: tracker.close())
 
 
-def _introduce(setting: Setting, prepared: Prepared, first: bool) -> None:
+def _introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> None:
     """Say what is about to run, what is odd about it, and how long it may take."""
     scenario = prepared.scenario
     if first:

@@ -13,7 +13,7 @@ from fedfomo.cli.terminal import console, parse, require_file
 from fedfomo.errors import InputError, require
 
 if TYPE_CHECKING:
-    from fedfomo.report.data import Facts
+    from fedfomo.report.data import ReportData
     from fedfomo.runs.setup import Prepared
 
 MOST_SENTENCES = 20  # more clients than that are for the page
@@ -95,21 +95,21 @@ def _compare(arguments: list[str]) -> None:
     require(bool(config.runs), "give the folders of some runs or comparisons")
     import json
 
-    from fedfomo.report.compare_runs import arenas_of
+    from fedfomo.report.compare_runs import compare_runs
     from fedfomo.report.comparison import comparison_facts
     from fedfomo.report.page import COMPARISON_SCRIPTS, write_page
 
-    facts = comparison_facts(arenas_of(config.runs))
+    facts = comparison_facts(compare_runs(config.runs))
     spelled = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     write_page(config.out, "fedfomo: methods compared", spelled, COMPARISON_SCRIPTS)
     console.print(f"the report, for any browser: {config.out}", soft_wrap=True)
 
 
-def _write(folder: Path, out: Path, beside: tuple[Path, ...], loaded: Prepared | InputError) -> Facts:
-    from fedfomo.report.build import compile_facts
+def _write(folder: Path, out: Path, beside: tuple[Path, ...], loaded: Prepared | InputError) -> ReportData:
+    from fedfomo.report.build import build_report_data
     from fedfomo.report.from_run import gather
     from fedfomo.report.page import write_report
 
-    facts = compile_facts(gather(folder, beside, loaded))
+    facts = build_report_data(gather(folder, beside, loaded))
     write_report(facts, out)
     return facts

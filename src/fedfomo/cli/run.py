@@ -10,7 +10,7 @@ import tyro
 
 from fedfomo.cli.terminal import parse
 from fedfomo.errors import InputError
-from fedfomo.runs.config import CompareConfig, RunConfig, Setting
+from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import load_toml, read_toml
 
 
@@ -60,7 +60,7 @@ class ResumeConfig:
     data: Path | None = None
     """Folder that holds the data set, if it has moved since."""
 
-    def here(self, setting: Setting) -> Setting:
+    def here(self, setting: ExperimentConfig) -> ExperimentConfig:
         """Return a setting with where it is computed from now on."""
         return replace(setting, workers=self.workers, data=self.data.absolute() if self.data else setting.data)
 

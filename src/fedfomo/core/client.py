@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from fedfomo.core.data import ClientData, Examples
-from fedfomo.core.local_training import LocalTrainer, Penalty, Task
+from fedfomo.core.local_training import LocalTrainer, Penalty, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.parameters import Layout
-from fedfomo.core.rng import layers_draw_from, seed_for_layers, stream
+from fedfomo.core.rng import layer_rng, layer_seed, stream
 
 ClientId = int
 
 
 @dataclass(frozen=True)
-class Start:
+class FederationInfo:
     """What server and clients know before the first round."""
 
     initial: Tensor  # θ⁰, the same for all
@@ -36,7 +36,7 @@ class Start:
         return tuple(range(self.num_clients)) if self.present is None else self.present
 
 
-class Judge(Protocol):
+class Evaluator(Protocol):
     """The one way in which a client's data are read to judge models."""
 
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
@@ -44,7 +44,7 @@ class Judge(Protocol):
         ...
 
 
-class ExactJudge:
+class ExactEvaluator:
     """Tells the losses as they are."""
 
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
@@ -53,7 +53,7 @@ class ExactJudge:
 
 
 @dataclass
-class Effort:
+class ComputeCost:
     """What a client has computed so far in a round."""
 
     gradients: int = 0  # examples × passes that were differentiated
@@ -66,13 +66,13 @@ class Client:
 
     id: ClientId
     data: ClientData
-    start: Start
+    start: FederationInfo
     model: Model
     trainer: LocalTrainer
     round: int
     seed: int
-    judge: Judge = field(default_factory=ExactJudge)
-    effort: Effort = field(default_factory=Effort)
+    judge: Evaluator = field(default_factory=ExactEvaluator)
+    effort: ComputeCost = field(default_factory=ComputeCost)
 
     @property
     def num_trainable(self) -> int:
@@ -102,12 +102,12 @@ class Client:
         """
         examples = self.data.train if examples is None else examples
         self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)
-        task = Task(start, examples, self.round, self._rng(purpose), penalty, epochs, moving, stays)
+        task = TrainingJob(start, examples, self.round, self._rng(purpose), penalty, epochs, moving, stays)
         return self.trainer.train(self.model, task)
 
-    def descent(self, purpose: str = "train") -> Descent:
+    def descent(self, purpose: str = "train") -> GradientSteps:
         """Take local training apart, for a method that has a loop of its own."""
-        return Descent(self, self._rng(purpose))
+        return GradientSteps(self, self._rng(purpose))
 
     def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
         """Judge models on the client's target; NaN for each if it has no validation data."""
@@ -127,14 +127,14 @@ class Client:
         return stream(self.seed, purpose, self.round, self.id)
 
 
-class Descent:
+class GradientSteps:
     """Batches and gradients of the client's own training, as its trainer makes them."""
 
     def __init__(self, client: Client, rng: torch.Generator) -> None:
         self._client = client
         self._rng = rng
         # Drawn first, as a plain training does, so that the same purpose shuffles alike here and there.
-        self._layers = torch.Generator().manual_seed(seed_for_layers(rng))
+        self._layers = torch.Generator().manual_seed(layer_seed(rng))
 
     def batches(self, epochs: int | None = None, examples: Examples | None = None) -> Iterator[Examples]:
         """Cut the training examples, or others of the client's, into the batches of one round."""
@@ -150,7 +150,7 @@ class Descent:
         client = self._client
         client.effort.gradients += round(batch.expected)
         client.model.load(theta)
-        with layers_draw_from(self._layers):
+        with layer_rng(self._layers):
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
         theta[client.num_trainable :] = client.model.read()[client.num_trainable :]
         return gradient

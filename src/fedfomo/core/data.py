@@ -72,7 +72,7 @@ class ClientData:
     test: Examples
 
 
-def contributes(data: ClientData) -> bool:
+def can_contribute(data: ClientData) -> bool:
     """Tell whether a client has data both to train on and to judge by; if not, nothing of it is sent on."""
     return is_enough(len(data.train), len(data.validation))
 

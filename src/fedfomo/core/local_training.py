@@ -29,7 +29,7 @@ class Penalty(Protocol):
 
 
 @dataclass(frozen=True)
-class Pull:
+class ProximalTerm:
     """The term strength/2 · ‖θ − anchor‖²."""
 
     anchor: Tensor
@@ -41,7 +41,7 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingJob:
     """One local training: where it starts, on what, for how long, and under which constraints."""
 
     start: Tensor
@@ -83,7 +83,7 @@ class LocalTrainer(Protocol):
         """Return the gradient of the training objective at the loaded parameters; the next call overwrites it."""
         ...
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Return new parameters; the task's are left as they were."""
         ...
 
@@ -144,19 +144,19 @@ class Sgd:
             gradient.add_(model.trainable, alpha=self.weight_decay)
         return gradient
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Run the epochs from the start; with no examples, return it unchanged."""
-        return descend(self, self, model, task)
+        return run_sgd(self, self, model, task)
 
 
-def descend(sgd: Sgd, trainer: LocalTrainer, model: Model, task: Task) -> Tensor:
+def run_sgd(sgd: Sgd, trainer: LocalTrainer, model: Model, task: TrainingJob) -> Tensor:
     """Take the steps of SGD along a trainer's gradients, on its batches."""
-    from fedfomo.core.rng import layers_draw_from
+    from fedfomo.core.rng import layer_rng
 
     step = sgd.learning_rate_in(task.round)
     theta = model.load(task.start)
     velocity: Tensor | None = None
-    with layers_draw_from(task.rng):
+    with layer_rng(task.rng):
         for batch in trainer.batches(task.examples, task.epochs or sgd.epochs, task.rng):
             gradient = trainer.gradient(model, batch)
             task.constrain(gradient, theta)

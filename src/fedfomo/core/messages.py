@@ -15,23 +15,32 @@ from typing import Annotated, Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from fedfomo.core.schemas import SCALARS, Kind, Schema, field_names, joined, most_numbers, tensors_of, understand
+from fedfomo.core.schemas import (
+    SCALARS,
+    Schema,
+    TensorSpec,
+    field_names,
+    joined,
+    most_numbers,
+    parse_annotation,
+    tensors_of,
+)
 
 T = TypeVar("T")
 Flat = dict[str, Tensor]
 
 
-Parameters = Annotated[Tensor, Kind("parameters", torch.float32, 1, is_model=True)]
+Parameters = Annotated[Tensor, TensorSpec("parameters", torch.float32, 1, is_model=True)]
 """A whole θ."""
-Coordinates = Annotated[Tensor, Kind("coordinates", torch.float32, 1)]
+Coordinates = Annotated[Tensor, TensorSpec("coordinates", torch.float32, 1)]
 """Some of the coordinates of a θ; whoever declares it checks how many."""
-Numbers = Annotated[Tensor, Kind("numbers", torch.float64, 1, is_column=True)]
+Numbers = Annotated[Tensor, TensorSpec("numbers", torch.float64, 1, is_column=True)]
 """Any number of float64 values."""
-Table = Annotated[Tensor, Kind("table", torch.float64, 2)]
+Table = Annotated[Tensor, TensorSpec("table", torch.float64, 2)]
 """A matrix of float64 values."""
-Ids = Annotated[Tensor, Kind("ids", torch.int64, 1, names_clients=True, is_column=True)]
+Ids = Annotated[Tensor, TensorSpec("ids", torch.int64, 1, names_clients=True, is_column=True)]
 """Any number of client ids."""
-Offsets = Annotated[Tensor, Kind("offsets", torch.int64, 1)]
+Offsets = Annotated[Tensor, TensorSpec("offsets", torch.int64, 1)]
 """Places in a list."""
 
 _CARRIED = {
@@ -41,7 +50,7 @@ _CARRIED = {
 """What a tensor without a kind may hold."""
 
 
-class WireError(ValueError):
+class MessageError(ValueError):
     """What arrived is not what the schema promises."""
 
 
@@ -55,13 +64,13 @@ def pack(message: Any) -> Flat:
 def unpack(schema: type[T], flat: Mapping[str, Tensor]) -> T:
     """Rebuild a message of the wanted type; refuse anything missing, left over or of another kind."""
     remaining = dict(flat)
-    message = _build("", understand(schema), remaining)
+    message = _build("", parse_annotation(schema), remaining)
     if remaining:
-        raise WireError(f"unexpected field '{min(remaining)}'")
+        raise MessageError(f"unexpected field '{min(remaining)}'")
     return cast(T, message)
 
 
-def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> str | None:
+def validate(schema: Any, message: Any, model_size: int, num_clients: int) -> str | None:
     """Say what makes a received message unfit for use, or return None.
 
     Refused are numbers of another kind or not finite, counts below zero, models of another size, ids of clients that
@@ -70,7 +79,7 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
     if message is None and schema is not type(None):
         return "nothing arrived"
     lengths: dict[str, int] = {}
-    for name, kind, tensor in tensors_of("", understand(schema), message):
+    for name, kind, tensor in tensors_of("", parse_annotation(schema), message):
         if (misfit := _misfit(name, kind, tensor)) is not None:
             return misfit
         if tensor.dtype == torch.int64 and tensor.dim() == 0 and int(tensor) < 0:
@@ -89,12 +98,12 @@ def fault_of(schema: Any, message: Any, model_size: int, num_clients: int) -> st
     return None
 
 
-def has_broken_model(message: Any) -> bool:
+def has_nonfinite_model(message: Any) -> bool:
     """Tell whether any model in a message, or part of one, is not finite; other numbers may well be undefined."""
     return any(tensor.dtype == torch.float32 and not _is_finite(tensor) for tensor in pack(message).values())
 
 
-def weight_of(message: Any) -> tuple[int, int]:
+def message_size(message: Any) -> tuple[int, int]:
     """Return what a message weighs on the wire: its float32 coordinates, and bytes in all."""
     coordinates = size = 0
     for tensor in pack(message).values():
@@ -104,19 +113,19 @@ def weight_of(message: Any) -> tuple[int, int]:
     return coordinates, size
 
 
-def most_numbers_in(schema: Any, longest: int, entries: int) -> int:
+def max_elements(schema: Any, longest: int, entries: int) -> int:
     """Return how many numbers a message may hold.
 
     No list, tuple or mapping has more than so many entries, and no other tensor is longer than the longest.
     """
-    return most_numbers(understand(schema), longest, entries)
+    return most_numbers(parse_annotation(schema), longest, entries)
 
 
 def numbers_in(schema: Any, message: Any) -> dict[str, Any]:
     """Return a message's numbers, lists and tables; no models, and no tensors without a kind, which may be data."""
     return {
         name: tensor.tolist()
-        for name, kind, tensor in tensors_of("", understand(schema), message)
+        for name, kind, tensor in tensors_of("", parse_annotation(schema), message)
         if (tensor.dim() == 0 if kind is None else kind.dtype != torch.float32)
     }
 
@@ -147,12 +156,12 @@ def _build(name: str, schema: Schema, remaining: Flat) -> Any:
         case "tensor":
             tensor = _take(name, remaining)
             if (misfit := _misfit(name, schema.kind, tensor)) is not None:
-                raise WireError(misfit)
+                raise MessageError(misfit)
             return tensor
         case "scalar":
             tensor, scalar = _take(name, remaining), cast(type, schema.scalar)
             if tensor.dtype != SCALARS[scalar] or tensor.dim() != 0:
-                raise WireError(f"'{name}' is {_describe(tensor)}, not one {scalar.__name__}")
+                raise MessageError(f"'{name}' is {_describe(tensor)}, not one {scalar.__name__}")
             return tensor.item()
         case "optional":
             present = any(key == name or key.startswith(name + ".") for key in remaining)
@@ -174,21 +183,21 @@ def _keys_below(name: str, remaining: Flat) -> set[int]:
     prefix = name + "." if name else ""
     heads = {key[len(prefix) :].split(".", 1)[0] for key in remaining if key.startswith(prefix)}
     if not all(head.isdecimal() for head in heads):
-        raise WireError(f"'{name}' has fields that are not numbered")
+        raise MessageError(f"'{name}' has fields that are not numbered")
     try:
         return {int(head) for head in heads}
     except ValueError:  # more digits than Python reads
-        raise WireError(f"'{name}' has fields that are not numbered") from None
+        raise MessageError(f"'{name}' has fields that are not numbered") from None
 
 
 def _take(name: str, remaining: Flat) -> Tensor:
     try:
         return remaining.pop(name)
     except KeyError:
-        raise WireError(f"field '{name}' is missing") from None
+        raise MessageError(f"field '{name}' is missing") from None
 
 
-def _misfit(name: str, kind: Kind | None, tensor: Tensor) -> str | None:
+def _misfit(name: str, kind: TensorSpec | None, tensor: Tensor) -> str | None:
     """Say that a tensor is not of the kind declared for it, or of none that can be carried."""
     if kind is None:
         return None if tensor.dtype in _CARRIED else f"'{name}' is {_describe(tensor)}, which no message carries"

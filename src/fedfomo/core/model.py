@@ -170,7 +170,7 @@ class Model:
         return self.score(theta, examples).loss
 
     @torch.no_grad()
-    def try_out(self, theta: Tensor, examples: Examples) -> None:
+    def check_examples(self, theta: Tensor, examples: Examples) -> None:
         """Refuse, in words, examples that the network, the loss or the metric cannot take, judging by two of them."""
         few = examples.take(_extremes(examples.labels)).to(self.device)
         self.load(theta)
@@ -273,7 +273,7 @@ def _described(outputs: Tensor, labels: Tensor) -> str:
     return f"outputs of shape {tuple(outputs.shape)} and {kind} labels{values}"
 
 
-def works_channels_last(module: nn.Module, inputs: Tensor) -> bool:
+def prefers_channels_last(module: nn.Module, inputs: Tensor) -> bool:
     """Tell whether a network of convolutions can run with channels last, which CPUs compute a good deal faster.
 
     A module that calls `.view` on feature maps cannot: their memory is then in another order.

@@ -24,15 +24,15 @@ def numpy_stream(seed: int, *purpose: Purpose) -> np.random.Generator:
     return np.random.default_rng(_digest(seed, purpose))
 
 
-def seed_for_layers(rng: torch.Generator) -> int:
+def layer_seed(rng: torch.Generator) -> int:
     """Draw the seed of whatever layers draw; every training draws it first, whether its layers need it or not."""
     return int(torch.randint(2**62, (), generator=rng))
 
 
 @contextmanager
-def layers_draw_from(rng: torch.Generator) -> Generator[None]:
+def layer_rng(rng: torch.Generator) -> Generator[None]:
     """Let layers that know only torch's default generator (dropout) draw reproducibly, and leave no trace."""
-    seed = seed_for_layers(rng)
+    seed = layer_seed(rng)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

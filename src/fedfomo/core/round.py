@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core import messages
-from fedfomo.core.client import Client, ClientId, Start
+from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.rng import stream
 
 State = TypeVar("State")
@@ -47,20 +47,20 @@ class Algorithm(Protocol[State, Download, Upload, Memory]):
     """
 
     # On the server.
-    def start_server(self, start: Start) -> State:
+    def start_server(self, start: FederationInfo) -> State:
         """Return the server's state before the first round."""
         ...
 
-    def dispatch(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Choose what to send to one client."""
         ...
 
-    def collect(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Return the state after a round, from the uploads that arrived and passed the check."""
         ...
 
     # On a client.
-    def start_client(self, start: Start) -> Memory:
+    def start_client(self, start: FederationInfo) -> Memory:
         """Return a client's memory before its first round."""
         ...
 
@@ -77,7 +77,7 @@ AnyAlgorithm = Algorithm[Any, Any, Any, Any]
 
 
 @runtime_checkable
-class OwnNetwork(Protocol):
+class WrapsModel(Protocol):
     """An algorithm whose clients predict with a network built around the given one; `client.model` is then that."""
 
     def network(self, module: nn.Module) -> nn.Module:
@@ -89,25 +89,25 @@ class OwnNetwork(Protocol):
 class ChecksUploads(Protocol):
     """An algorithm whose uploads have properties that their annotations cannot express."""
 
-    def fault_of(self, state: Any, upload: Any) -> str | None:
+    def validate(self, state: Any, upload: Any) -> str | None:
         """Say what makes an upload unfit for use, or return None."""
         ...
 
 
 @runtime_checkable
-class SuspectsUploads(Protocol):
+class FlagsUploads(Protocol):
     """An algorithm that can tell whose uploads are odd, though fit for use."""
 
-    def suspects(
+    def flag_uploads(
         self, state: Any, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]
     ) -> dict[int, str]:
         """Name clients, and say what is odd about their uploads; `state` is that before the round."""
         ...
 
 
-def sends_examples(algorithm: AnyAlgorithm) -> bool:
+def uploads_examples(algorithm: AnyAlgorithm) -> bool:
     """Tell whether an algorithm's clients upload examples as they are; one that does says so."""
-    return getattr(algorithm, "sends_examples", False)
+    return getattr(algorithm, "uploads_examples", False)
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ def _messages_of(algorithm: type[AnyAlgorithm]) -> Messages:
         return get_type_hints(method, include_extras=True)["return"]
 
     upload, memory = get_args(returns(algorithm.train))
-    return Messages(returns(algorithm.start_server), returns(algorithm.dispatch), upload, memory)
+    return Messages(returns(algorithm.start_server), returns(algorithm.configure_client), upload, memory)
 
 
-class Exchange(Protocol):
+class Transport(Protocol):
     """Carries downloads to clients, lets them work, and returns the uploads of those that answered."""
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
@@ -143,7 +143,7 @@ class Exchange(Protocol):
 
 
 @dataclass(frozen=True)
-class Traffic:
+class CommunicationCost:
     """What moved between server and clients."""
 
     models_down: float = 0.0
@@ -151,8 +151,8 @@ class Traffic:
     bytes_down: int = 0
     bytes_up: int = 0
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
+    def __add__(self, other: CommunicationCost) -> CommunicationCost:
+        return CommunicationCost(
             self.models_down + other.models_down,
             self.models_up + other.models_up,
             self.bytes_down + other.bytes_down,
@@ -161,13 +161,13 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class PlayedRound(Generic[State]):
+class RoundResult(Generic[State]):
     """What a round leaves behind."""
 
     state: State
     uploads: Mapping[ClientId, Any]
     refused: Mapping[ClientId, str]
-    traffic: Traffic
+    traffic: CommunicationCost
     suspected: Mapping[ClientId, str] = field(default_factory=dict[ClientId, str])
 
 
@@ -181,40 +181,40 @@ class Federation:
     seed: int
 
 
-def dispatch_all(federation: Federation, state: Any, round: int, to: Sequence[ClientId]) -> dict[ClientId, Any]:
+def configure_clients(federation: Federation, state: Any, round: int, to: Sequence[ClientId]) -> dict[ClientId, Any]:
     """Choose every client's download; each draws from a stream of its own."""
     return {
-        client: federation.algorithm.dispatch(state, client, stream(federation.seed, "dispatch", round, client))
+        client: federation.algorithm.configure_client(state, client, stream(federation.seed, "dispatch", round, client))
         for client in to
     }
 
 
-def play_round(
+def run_round(
     federation: Federation,
     state: State,
     round: int,
     cohort: Sequence[ClientId],
-    exchange: Exchange,
-) -> PlayedRound[State]:
+    exchange: Transport,
+) -> RoundResult[State]:
     """Play one round: dispatch, exchange, check what came back, collect."""
-    downloads = dispatch_all(federation, state, round, cohort)
+    downloads = configure_clients(federation, state, round, cohort)
     arrived: dict[ClientId, Any] = {}
     refused: dict[ClientId, str] = {}
-    fault_of = upload_check(federation, state)
+    validate = upload_check(federation, state)
     for client, upload in exchange(round, downloads):
         arrived[client] = upload
-        fault = fault_of(upload) if client in downloads else "nobody asked for it"
+        fault = validate(upload) if client in downloads else "nobody asked for it"
         if fault is not None:
             refused[client] = fault
     uploads = {client: arrived[client] for client in sorted(arrived) if client not in refused}
     traffic = traffic_of(federation.model_size, downloads, arrived)
     refused = dict(sorted(refused.items()))
     algorithm = federation.algorithm
-    suspected = algorithm.suspects(state, downloads, uploads) if isinstance(algorithm, SuspectsUploads) else {}
-    return PlayedRound(algorithm.collect(state, uploads), uploads, refused, traffic, suspected)
+    suspected = algorithm.flag_uploads(state, downloads, uploads) if isinstance(algorithm, FlagsUploads) else {}
+    return RoundResult(algorithm.aggregate(state, uploads), uploads, refused, traffic, suspected)
 
 
-def train_or_forget(
+def train_or_rollback(
     algorithm: AnyAlgorithm, client: Client, download: Any, memory: Any, before: Callable[[], Any]
 ) -> tuple[Trained[Any, Any], bool]:
     """Let a client train, and tell whether that diverged: it then has the memory from before its update again.
@@ -222,28 +222,30 @@ def train_or_forget(
     Otherwise one bad training would spoil, for good, every method whose clients go on from their own last model.
     """
     trained = algorithm.train(client, download, memory)
-    is_forgotten = messages.has_broken_model(trained.memory)
-    return (replace(trained, memory=before()) if is_forgotten else trained), is_forgotten
+    is_rolled_back = messages.has_nonfinite_model(trained.memory)
+    return (replace(trained, memory=before()) if is_rolled_back else trained), is_rolled_back
 
 
 def upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:
     """Return what says why an upload is unfit for use in the round after a state, or None if it is not."""
     algorithm = federation.algorithm
     schema = messages_of(algorithm).upload
-    further = algorithm.fault_of if isinstance(algorithm, ChecksUploads) else None
+    further = algorithm.validate if isinstance(algorithm, ChecksUploads) else None
 
-    def fault_of(upload: Any) -> str | None:
-        fault = messages.fault_of(schema, upload, federation.model_size, federation.num_clients)
+    def validate(upload: Any) -> str | None:
+        fault = messages.validate(schema, upload, federation.model_size, federation.num_clients)
         return further(state, upload) if fault is None and further else fault
 
-    return fault_of
+    return validate
 
 
-def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]) -> Traffic:
+def traffic_of(
+    model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]
+) -> CommunicationCost:
     """Count models and bytes in both directions."""
-    down = [messages.weight_of(download) for download in downloads.values()]
-    up = [messages.weight_of(upload) for upload in uploads.values()]
-    return Traffic(
+    down = [messages.message_size(download) for download in downloads.values()]
+    up = [messages.message_size(upload) for upload in uploads.values()]
+    return CommunicationCost(
         sum(coordinates for coordinates, _ in down) / model_size,
         sum(coordinates for coordinates, _ in up) / model_size,
         sum(size for _, size in down),
@@ -251,7 +253,7 @@ def traffic_of(model_size: int, downloads: Mapping[ClientId, Any], uploads: Mapp
     )
 
 
-def draw_cohort(num_clients: int, participation: float, seed: int, round: int, least: int = 1) -> list[ClientId]:
+def sample_clients(num_clients: int, participation: float, seed: int, round: int, least: int = 1) -> list[ClientId]:
     """Draw a round's clients afresh, without replacement; more of them, if at least so many are wanted."""
     order = torch.randperm(num_clients, generator=stream(seed, "cohort", round))
     return sorted(order[: max(least, cohort_size(num_clients, participation))].tolist())

@@ -17,7 +17,7 @@ SCALARS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: t
 
 
 @dataclass(frozen=True)
-class Kind:
+class TensorSpec:
     """What a tensor field may hold."""
 
     name: str
@@ -33,7 +33,7 @@ class Schema:
     """An annotation, understood once: one of tensor, scalar, none, optional, tuple, mapping, dataclass."""
 
     what: str
-    kind: Kind | None = None
+    kind: TensorSpec | None = None
     scalar: type | None = None
     inner: Schema | None = None
     make: Callable[..., Any] = dict
@@ -41,26 +41,26 @@ class Schema:
 
 
 @cache
-def understand(annotation: Any) -> Schema:
+def parse_annotation(annotation: Any) -> Schema:
     """Read an annotation; refuse what no message can carry."""
     origin = get_origin(annotation)
     if annotation is type(None):
         return Schema("none")
     if origin is Annotated or annotation is Tensor:
         marks = get_args(annotation)[1:]
-        return Schema("tensor", kind=next((mark for mark in marks if isinstance(mark, Kind)), None))
+        return Schema("tensor", kind=next((mark for mark in marks if isinstance(mark, TensorSpec)), None))
     if annotation in SCALARS:
         return Schema("scalar", scalar=annotation)
     if origin in (Union, types.UnionType):
         inner = next(option for option in get_args(annotation) if option is not type(None))
-        return Schema("optional", inner=understand(inner))
+        return Schema("optional", inner=parse_annotation(inner))
     if origin is tuple:
-        return Schema("tuple", inner=understand(get_args(annotation)[0]))
+        return Schema("tuple", inner=parse_annotation(get_args(annotation)[0]))
     if origin is not None and issubclass(origin, Mapping):
-        return Schema("mapping", inner=understand(get_args(annotation)[1]))
+        return Schema("mapping", inner=parse_annotation(get_args(annotation)[1]))
     if dataclasses.is_dataclass(annotation):
         hints = get_type_hints(annotation, include_extras=True)
-        fields = {name: understand(hints[name]) for name in field_names(cast(type, annotation))}
+        fields = {name: parse_annotation(hints[name]) for name in field_names(cast(type, annotation))}
         return Schema("dataclass", make=cast(type, annotation), fields=fields)
     raise TypeError(f"{annotation} is declared in a message, which no message can carry")
 
@@ -81,7 +81,7 @@ def most_numbers(schema: Schema, longest: int, entries: int) -> int:
             return each if schema.what == "optional" else each * entries
 
 
-def tensors_of(name: str, schema: Schema, value: Any) -> Iterator[tuple[str, Kind | None, Tensor]]:
+def tensors_of(name: str, schema: Schema, value: Any) -> Iterator[tuple[str, TensorSpec | None, Tensor]]:
     """Walk a message beside its schema and yield every tensor with the kind declared for it."""
     inner = cast(Schema, schema.inner)
     if value is None:

@@ -12,7 +12,7 @@ from fedfomo.core.messages import Ids, Numbers, Offsets
 
 
 @dataclass(frozen=True)
-class SparseTable:
+class SparseMatrix:
     """A receiver × giver table, stored row by row: a client meets few others, however many there are."""
 
     starts: Offsets  # row i is [starts[i], starts[i + 1])
@@ -20,13 +20,13 @@ class SparseTable:
     values: Numbers
 
     @classmethod
-    def zeros(cls, size: int) -> SparseTable:
+    def zeros(cls, size: int) -> SparseMatrix:
         """Return a table without entries."""
         nothing = torch.empty(0, dtype=torch.int64)
         return cls(torch.zeros(size + 1, dtype=torch.int64), nothing, nothing.double())
 
     @classmethod
-    def identity(cls, size: int) -> SparseTable:
+    def identity(cls, size: int) -> SparseMatrix:
         """Return diag(1, …, 1)."""
         return cls(torch.arange(size + 1), torch.arange(size), torch.ones(size, dtype=torch.float64))
 
@@ -40,7 +40,7 @@ class SparseTable:
         inside = slice(int(self.starts[client]), int(self.starts[client + 1]))
         return self.columns[inside], self.values[inside]
 
-    def plus(self, rows: Mapping[int, tuple[Tensor, Tensor]]) -> SparseTable:
+    def add_rows(self, rows: Mapping[int, tuple[Tensor, Tensor]]) -> SparseMatrix:
         """Return the table with columns and values added to some rows."""
         if not rows:
             return self
@@ -52,7 +52,7 @@ class SparseTable:
         values.index_add_(0, index, torch.cat([self.values, *(values for _, _, values in added)]))
         receivers = places // self.size
         starts = torch.searchsorted(receivers, torch.arange(self.size + 1))
-        return SparseTable(starts, places % self.size, values)
+        return SparseMatrix(starts, places % self.size, values)
 
     def dense(self) -> Tensor:
         """Return the whole matrix."""
@@ -60,7 +60,7 @@ class SparseTable:
         table[self._keys()] = self.values
         return table.view(self.size, self.size)
 
-    def among(self, clients: Tensor) -> Tensor:
+    def submatrix(self, clients: Tensor) -> Tensor:
         """Return the dense matrix of some clients, in ascending order of their ids."""
         position = torch.full((self.size,), -1, dtype=torch.int64)
         position[clients] = torch.arange(len(clients))

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType]
 
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Sgd, Task
+from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Loss, Model, Score, per_example
-from fedfomo.core.rng import seed_for_layers
+from fedfomo.core.rng import layer_seed
 
 # Beyond this, products are large enough to fill a core by themselves.
 MOST_PARAMETERS = 100_000
@@ -71,7 +71,7 @@ class Stack:
         are_apart = apart.shape == losses.shape and torch.allclose(apart, losses, rtol=1e-4, atol=1e-5)
         return stack if is_same and is_mean and are_apart else None
 
-    def train(self, sgd: Sgd, tasks: Sequence[Task]) -> list[Tensor]:
+    def train(self, sgd: Sgd, tasks: Sequence[TrainingJob]) -> list[Tensor]:
         """Do what `sgd.train` does to each task, for all of them at once."""
         device = self._model.device
         thetas = torch.stack([task.start for task in tasks]).to(device)
@@ -176,7 +176,7 @@ def _flattens_all(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1)
 
 
-def _plan(sgd: Sgd, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
+def _plan(sgd: Sgd, tasks: Sequence[TrainingJob]) -> tuple[Tensor, Tensor]:
     """Return, per step and client, which examples are taken, and each one's weight in the batch's mean."""
     size = sgd.batch_size
     epochs = [task.epochs or sgd.epochs for task in tasks]
@@ -189,7 +189,7 @@ def _plan(sgd: Sgd, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
             continue
         num_examples = len(task.examples)
         last = num_examples - (length - 1) * size
-        seed_for_layers(task.rng)  # no layer draws here, but a training alone does: the same batches follow
+        layer_seed(task.rng)  # no layer draws here, but a training alone does: the same batches follow
         orders = torch.stack([torch.randperm(num_examples, generator=task.rng) for _ in range(number)])
         padded = nn.functional.pad(orders, (0, size - last))
         chosen[client, : number * length] = padded.view(-1, size)

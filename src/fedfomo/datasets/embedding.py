@@ -25,7 +25,7 @@ from torch.nn import functional
 from fedfomo.core.archives import map_npy
 from fedfomo.core.augmentation import crop_and_flip
 from fedfomo.core.networks import Vgg11, vgg11
-from fedfomo.core.rng import layers_draw_from, stream
+from fedfomo.core.rng import layer_rng, stream
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.standardise import Scale
 from fedfomo.errors import InputError, reading
@@ -179,7 +179,7 @@ def _embed(network: Vgg11, data: DataSet, file: Path) -> None:
 
 def _start(data: DataSet, schedule: Schedule) -> Vgg11:
     channels, height, width = data.train.inputs.shape[1:]
-    with layers_draw_from(stream(schedule.seed, "embedding", "weights")):
+    with layer_rng(stream(schedule.seed, "embedding", "weights")):
         network = vgg11((channels, height, width), data.num_classes)
         for layer in network.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
 from fedfomo.core.determinism import one_thread_for_clusters, one_torch_thread
-from fedfomo.core.rng import layers_draw_from, numpy_stream, stream
+from fedfomo.core.rng import layer_rng, numpy_stream, stream
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.errors import InputError
 
@@ -76,7 +76,7 @@ def network_representation(data: DataSet, seed: int = 0) -> tuple[Representation
     cannot feed. As there, an example is represented by what the second fully connected layer gives out.
     """
     with one_torch_thread():
-        with layers_draw_from(stream(seed, "representation", "initial weights")):
+        with layer_rng(stream(seed, "representation", "initial weights")):
             first = nn.Linear(data.train.inputs[0].numel(), 128)
             second = nn.Linear(128, 64)
             classifier = nn.Linear(64, data.num_classes)

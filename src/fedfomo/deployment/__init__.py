@@ -1,1 +1,1 @@
-"""Real federations: the same methods, with Flower carrying the messages between organisations."""
+"""Federations across organisations: the same methods, with Flower as the transport."""

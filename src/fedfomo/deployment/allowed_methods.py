@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.round import AnyAlgorithm, sends_examples
+from fedfomo.core.round import AnyAlgorithm, uploads_examples
 from fedfomo.errors import InputError
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> AnyAlgorithm:
     """Build a method, at the server and again at every site; refuse one that takes data out of the sites."""
     algorithm = make_algorithm(name, options)
-    if sends_examples(algorithm):
+    if uploads_examples(algorithm):
         raise InputError(
             f"method '{name}' sends examples of the sites as they are, and no real federation plays it:"
             " choose another method"

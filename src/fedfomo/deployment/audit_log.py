@@ -41,20 +41,20 @@ class DeliveryLog:
         require(fault is None, f"{path} was tampered with: {fault}; find out why, then {aside}")
         _drop_torn_line(path)
         if path.exists():  # a line that was coming has come, or never will
-            self._testify()
+            self._write_head()
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a line, and return once it is on disk."""
         moment = datetime.now(UTC).isoformat(timespec="seconds")
         content = {"line": self.head.lines, "time": moment, **record, "previous": self.head.hash}
         line = json.dumps(content).encode()
-        self._testify(coming=_hash(line))
+        self._write_head(coming=_hash(line))
         with self._path.open("ab") as file:
             file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self.head = Head(self.head.lines + 1, _hash(line))
-        self._testify()
+        self._write_head()
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Read all lines, the oldest first."""
@@ -62,11 +62,11 @@ class DeliveryLog:
             with self._path.open() as file:
                 yield from map(json.loads, file)
 
-    def _testify(self, coming: str | None = None) -> None:
+    def _write_head(self, coming: str | None = None) -> None:
         write_atomically(witness_of(self._path), json.dumps(asdict(replace(self.head, coming=coming))).encode())
 
 
-class Owners:
+class ModelProvenance:
     """Whose the models are that may still be sent: those of each site's last two uploads.
 
     Two, since a round that too few sites answered is played again with the models of the one before it. Several sites

@@ -12,8 +12,8 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedfomo.deployment.encryption import Purpose, Sealer
-from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, record_of, wanted_until
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, deadline, record_of
 from fedfomo.deployment.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 
 app = ClientApp()
@@ -22,7 +22,7 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Carry out an order."""
-    order, until = content_of(message.content), wanted_until(message)
+    order, until = content_of(message.content), deadline(message)
     if WORKER_VARIABLE in os.environ:
         from fedfomo.deployment.worker_ipc import send
 
@@ -40,5 +40,5 @@ def introduce(message: Message, context: Context) -> Message:
     site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
     card = site.card()
     nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
-    proof = Sealer.read(site.seal).seal(card.server_seal, nonce, Purpose.INTRODUCTION)
+    proof = MessageCipher.read(site.seal).seal(card.server_seal, nonce, Purpose.INTRODUCTION)
     return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)

@@ -30,14 +30,14 @@ class Purpose(Enum):
     INTRODUCTION = b"introduc"
 
 
-class Sealer:
+class MessageCipher:
     """One end of all sealed correspondence: the server, or a site."""
 
     def __init__(self, private_key: bytes) -> None:
         self._private = PrivateKey(private_key)
 
     @classmethod
-    def read(cls, path: Path) -> Sealer:
+    def read(cls, path: Path) -> MessageCipher:
         """Read a private key."""
         return cls(bytes.fromhex(path.read_text()))
 

@@ -12,14 +12,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedfomo.core.archives import MOST_HEADER, header_length
-from fedfomo.core.messages import Flat, WireError
+from fedfomo.core.messages import Flat, MessageError
 from fedfomo.deployment.quantisation import quantise, restore
 
 Header = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Envelope:
     """What one side tells the other."""
 
     header: Header
@@ -31,21 +31,21 @@ class Parcel:
         return len(header).to_bytes(4, "little") + header + save(_apart(quantise(self.tensors, bits)))
 
     @classmethod
-    def read(cls, content: bytes, most: int | None = None) -> Parcel:
+    def read(cls, content: bytes, most: int | None = None) -> Envelope:
         """Read a parcel; refuse what is none, and one that holds more numbers than it may."""
         end = 4 + int.from_bytes(content[:4], "little")
         if max(end, header_length(content[end : end + 8])) > MOST_HEADER:
-            raise WireError("it is no parcel (its header is too long)")
+            raise MessageError("it is no parcel (its header is too long)")
         try:
             header = json.loads(content[4:end])
             tensors = load(content[end:])
         except Exception as error:  # whatever forged bytes make their reader raise
-            raise WireError(f"it is no parcel ({type(error).__name__}: {error})") from None
+            raise MessageError(f"it is no parcel ({type(error).__name__}: {error})") from None
         count = sum(tensor.numel() for tensor in tensors.values())
         if most is not None and count > most:
-            raise WireError(f"it holds {count:,} numbers, more than {most:,}")
+            raise MessageError(f"it holds {count:,} numbers, more than {most:,}")
         if not isinstance(header, dict):
-            raise WireError("its header is no table")
+            raise MessageError("its header is no table")
         return cls(header, restore(tensors))
 
 

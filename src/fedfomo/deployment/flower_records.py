@@ -16,7 +16,7 @@ SITE = "fedfomo.site"
 CLOCKS = 300.0  # seconds by which two machines' clocks may differ; Flower lets nobody in whose clock is further off
 
 
-def wanted_until(message: Message) -> float:
+def deadline(message: Message) -> float:
     """Return until when, by this machine's clock, it is worth working on a message.
 
     What counts is the time since it came here, which one clock tells alone. The server's clock is asked only whether

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from fedfomo.deployment.settings import SiteFolder, SiteProtection
 from fedfomo.errors import reading, require
 from fedfomo.io import PRIVATE, write_atomically
-from fedfomo.privacy.accountant import Bill, from_rows, to_rows
+from fedfomo.privacy.accountant import Ledger, from_rows, to_rows
 
 
 @dataclass(frozen=True)
 class SiteBill:
     """What a site has paid, and where it did not."""
 
-    looks: Bill
+    looks: Ledger
     unprotected: frozenset[int] = frozenset()  # rounds whose answers left without noise; the last update is one
 
     @property

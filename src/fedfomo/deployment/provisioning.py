@@ -20,11 +20,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedfomo.deployment.encryption import Sealer, write_key
-from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteCard, SiteFolder, host_and_port
+from fedfomo.deployment.encryption import MessageCipher, write_key
+from fedfomo.deployment.settings import (
+    FederationConfig,
+    FederationFolder,
+    Site,
+    SiteFolder,
+    SiteIdentity,
+    host_and_port,
+)
 from fedfomo.errors import require, unknown
 from fedfomo.io import PRIVATE, write_atomically
-from fedfomo.runs.config_io import options_of, write_toml
+from fedfomo.runs.config_io import parse_options, write_toml
 
 YEARS = 5
 TEMPLATES = Path(__file__).parent / "templates"
@@ -42,7 +49,7 @@ def provision(
     require(len(names) <= config.capacity, f"capacity is {config.capacity}, for {len(names)} sites: raise --capacity")
     from fedfomo.algorithms import make_algorithm  # imports torch, which adding a site need not wait for
 
-    make_algorithm(config.method, options_of(config.options))  # refuse before anything is written, or handed out
+    make_algorithm(config.method, parse_options(config.options))  # refuse before anything is written, or handed out
     for private in (folder.path, folder.authority, folder.server, folder.sites):
         private.mkdir(parents=True, mode=0o700)
     folder.settings.write_text(write_toml(config))
@@ -114,8 +121,8 @@ def _equip(
     shutil.copy(folder.model, place.model)
     shutil.copy(TEMPLATES / "data.py", place.data)
     shutil.copy(TEMPLATES / "privacy.toml", place.privacy_settings)
-    server_seal = Sealer.read(folder.server / "sealing.key").public_key
-    place.write_card(SiteCard(name, identity, config.address, server_seal, config.plaintext))
+    server_seal = MessageCipher.read(folder.server / "sealing.key").public_key
+    place.write_card(SiteIdentity(name, identity, config.address, server_seal, config.plaintext))
     return pem, seal
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedfomo.core.messages import Flat, WireError
+from fedfomo.core.messages import Flat, MessageError
 
 BLOCK = 1024  # coordinates that share a smallest and a largest value
 RESTORED_AT_ONCE = 64  # blocks
@@ -40,7 +40,7 @@ def restore(flat: Mapping[str, Tensor]) -> Flat:
         if not colon:
             restored[name] = tensor
         elif part not in PARTS or f"{owner}:levels" not in flat or owner in flat:
-            raise WireError(f"'{name}' is no part of a quantised form")
+            raise MessageError(f"'{name}' is no part of a quantised form")
         elif part == "levels":
             restored[owner] = _from_levels(owner, flat)
     return restored
@@ -59,11 +59,11 @@ def _from_levels(name: str, flat: Mapping[str, Tensor]) -> Tensor:
     try:
         levels, low, step = (flat[f"{name}:{part}"] for part in PARTS)
     except KeyError:
-        raise WireError(f"'{name}' lacks a part of its quantised form") from None
+        raise MessageError(f"'{name}' lacks a part of its quantised form") from None
     count = -(-levels.numel() // BLOCK)
     are_bounds = all(bound.dtype == torch.float32 and bound.shape == (count,) for bound in (low, step))
     if levels.dtype not in LEVELS.values() or levels.dim() != 1 or not are_bounds:
-        raise WireError(f"'{name}' is not of the quantised form")
+        raise MessageError(f"'{name}' is not of the quantised form")
     values = torch.empty(levels.numel())
     for block in range(0, count, RESTORED_AT_ONCE):  # in float64, a whole model would need four times its memory
         part, rows = slice(block * BLOCK, (block + RESTORED_AT_ONCE) * BLOCK), slice(block, block + RESTORED_AT_ONCE)

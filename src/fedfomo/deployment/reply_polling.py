@@ -22,7 +22,7 @@ class ReplyError(ValueError):
     """What came in reply is a fault or cannot be read, or nothing came in time."""
 
 
-class Correspondence(Generic[Whose, T]):
+class ReplyPoller(Generic[Whose, T]):
     """Messages that were sent, each with so many seconds to be answered, and what is read in the replies."""
 
     def __init__(self, grid: Grid, seconds: float, read: Callable[[RecordDict], T]) -> None:

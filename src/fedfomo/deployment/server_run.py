@@ -17,29 +17,29 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedfomo.core import messages
-from fedfomo.core.client import ClientId, Start
+from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.round import (
+    CommunicationCost,
     Federation,
-    PlayedRound,
-    Traffic,
-    dispatch_all,
-    draw_cohort,
+    RoundResult,
+    configure_clients,
     messages_of,
-    play_round,
+    run_round,
+    sample_clients,
     traffic_of,
     upload_check,
 )
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.sanitise import printable
 from fedfomo.deployment.settings import FederationConfig, FederationFolder
-from fedfomo.deployment.site_connections import Post
+from fedfomo.deployment.site_connections import SiteConnections
 from fedfomo.deployment.site_removal import without_those_who_left
 from fedfomo.deployment.transport import FlowerExchange, TooFewError
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
-from fedfomo.engine.run_dir import RunHome, to_json
+from fedfomo.engine.run_dir import RunDirectory, to_json
 from fedfomo.io import PRIVATE, write_atomically
-from fedfomo.runs.config_io import options_of
+from fedfomo.runs.config_io import parse_options
 from fedfomo.simulation.relations import HasAffinity
 
 POLL = 0.5  # seconds between looks at who is on line
@@ -53,10 +53,10 @@ def serve(grid: Grid, folder: FederationFolder) -> None:
     config = folder.config()
     own = load_model(folder.model, config.seed)
     (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
-    home = RunHome(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
+    home = RunDirectory(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
     try:
         present = tuple(sorted(site.slot for site in folder.members()))
-        start = Start(own.initial, own.model.layout, config.capacity, config.rounds, present=present)
+        start = FederationInfo(own.initial, own.model.layout, config.capacity, config.rounds, present=present)
         _ServerRun(grid, folder, config, start, layout_digest(own.model), home).play()
     finally:
         home.close()
@@ -66,22 +66,28 @@ class _ServerRun:
     """The constants of an attempt, and the step from one checkpoint to the next."""
 
     def __init__(
-        self, grid: Grid, folder: FederationFolder, config: FederationConfig, start: Start, layout: str, home: RunHome
+        self,
+        grid: Grid,
+        folder: FederationFolder,
+        config: FederationConfig,
+        start: FederationInfo,
+        layout: str,
+        home: RunDirectory,
     ) -> None:
         self._folder = folder
         self._config = config
         self._start = start
         self._home = home
-        self._algorithm = make_method(config.method, options_of(config.options))
+        self._algorithm = make_method(config.method, parse_options(config.options))
         self._federation = Federation(self._algorithm, config.capacity, len(start.initial), config.seed)
-        self._post = Post(grid, folder)
+        self._post = SiteConnections(grid, folder)
         constants = {
             "federation": folder.identity(),
             "attempt": self._next_attempt(),
             "rounds": config.rounds,
             "num_clients": config.capacity,
             "method": config.method,
-            "options": options_of(config.options),
+            "options": parse_options(config.options),
             "seed": config.seed,
             "training": asdict(config.training),
             "layout": layout,
@@ -97,7 +103,7 @@ class _ServerRun:
     def play(self) -> None:
         """Play the rounds that a checkpoint leaves to play, and one more federated update at the end."""
         checkpoint = self._home.checkpoints.newest(self._home.configuration) or self._first()
-        self._home.cut_log(checkpoint.log_bytes)
+        self._home.truncate_log(checkpoint.log_bytes)
         self._home.tensors.checksums.update(checkpoint.checksums)
         self._await_everybody()
         while checkpoint.rounds_done < self._config.rounds:
@@ -107,7 +113,7 @@ class _ServerRun:
     def _first(self) -> Checkpoint:
         files = self._home.tensors
         references = files.save("start.safetensors", messages.pack(self._algorithm.start_server(self._start)))
-        nothing = asdict(Traffic())
+        nothing = asdict(CommunicationCost())
         return Checkpoint(self._home.configuration, 0, references, {}, {}, {}, nothing, 0, 0, files.checksums)
 
     def _round(self, before: Checkpoint) -> Checkpoint:
@@ -121,7 +127,7 @@ class _ServerRun:
             memories={},  # they stay at the sites
             scores_after_training={**before.scores_after_training, **self._exchange.after_training},
             refusals={**before.refusals, **{slot: before.refusals.get(slot, 0) + 1 for slot in refused}},
-            traffic=asdict(Traffic(**before.traffic) + played.traffic),
+            traffic=asdict(CommunicationCost(**before.traffic) + played.traffic),
             gradients=0,
             log_bytes=self._log(round, cohort, refused, played.suspected),
             log_checksum=self._home.log_checksum,
@@ -132,7 +138,7 @@ class _ServerRun:
         self._tell_status(round + 1, cohort, refused, played.suspected, time.monotonic() - began)
         return after
 
-    def _play(self, round: int, state: Any) -> tuple[PlayedRound[Any], list[ClientId]]:
+    def _play(self, round: int, state: Any) -> tuple[RoundResult[Any], list[ClientId]]:
         """Play a round until enough sites have answered it; who has done so once, answers the same again.
 
         Whatever kept some from answering may last: each time one site more is asked, after a longer pause.
@@ -142,12 +148,12 @@ class _ServerRun:
             self._exchange.nodes = self._at_least(config.minimum)
             state = self._of_members(state)  # it may have been a long wait
             online = sorted(self._exchange.nodes)
-            drawn = draw_cohort(len(online), config.participation, config.seed, round, least)
+            drawn = sample_clients(len(online), config.participation, config.seed, round, least)
             cohort = [online[place] for place in drawn]
             began = time.monotonic()
-            self._exchange.fault_of = upload_check(self._federation, state)
+            self._exchange.validate = upload_check(self._federation, state)
             try:
-                return play_round(self._federation, state, round, cohort, self._exchange), cohort
+                return run_round(self._federation, state, round, cohort, self._exchange), cohort
             except TooFewError as error:
                 log.warning("round %d is played again in %g s: %s", round, pause, error)
                 seconds = time.monotonic() - began
@@ -158,9 +164,9 @@ class _ServerRun:
     def _finish(self, last: Checkpoint) -> None:
         self._exchange.nodes = self._post.online()
         state, round = self._of_members(self._state(last)), last.rounds_done  # noqa: A001
-        downloads = dispatch_all(self._federation, state, round, sorted(self._exchange.nodes))
+        downloads = configure_clients(self._federation, state, round, sorted(self._exchange.nodes))
         self._exchange.personalise(round, downloads)
-        traffic = Traffic(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
+        traffic = CommunicationCost(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
         names, members = self._post.names(), {site.name for site in self._folder.members()}
         result = {
             "method": self._config.method,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedfomo.deployment.settings import SERVER_VARIABLE, FederationFolder
 from fedfomo.deployment.subprocesses import (
-    Group,
+    ProcessGroup,
     alone,
     answers,
     ask_flower,
@@ -23,7 +23,7 @@ from fedfomo.io import read_json
 
 START = 180.0  # seconds that a SuperLink or a ServerApp has to start
 AGAIN = 60.0  # seconds before the SuperLink is asked again to turn a site away
-HOPELESS = 5  # deaths of a ServerApp in one round
+MAX_CRASHES = 5  # deaths of a ServerApp in one round
 CONNECTION = "fedfomo"  # the name of the SuperLink in Flower's own configuration
 
 APP = {
@@ -70,7 +70,7 @@ class ServerProcess:
         self._home = folder.server / "flower"
         self._environment = environment(self._home, {SERVER_VARIABLE: str(folder.path)})
         self._log = (folder.server / "flower.log").open("ab")
-        self._link: Group | None = None
+        self._link: ProcessGroup | None = None
         self._run = ""
         self._registered: dict[str, str] = {}  # what Flower calls each site
         self._leaving: dict[str, int] = {}  # rounds that were complete when a site was found to have left
@@ -121,7 +121,7 @@ class ServerProcess:
         self._deaths = self._deaths + 1 if rounds_done == self._rounds_done else 1
         self._rounds_done = rounds_done
         log = self._folder.failure.with_suffix(".log")
-        require(self._deaths < HOPELESS, f"the ServerApp died {HOPELESS} times in one round; {log} may say why")
+        require(self._deaths < MAX_CRASHES, f"the ServerApp died {MAX_CRASHES} times in one round; {log} may say why")
 
     def _played(self) -> int:
         """Return how many rounds are complete, by the ServerApp's last word."""
@@ -149,7 +149,7 @@ class ServerProcess:
             str(port),
             *(["--insecure"] if self._config.plaintext else security),
         ]
-        self._link = Group(command, self._environment, self._log)
+        self._link = ProcessGroup(command, self._environment, self._log)
         self._run = ""
         self._registered, self._overdue, self._leaving = {}, {}, {}
         link = self._link
@@ -163,12 +163,12 @@ class ServerProcess:
             return
         for site in self._folder.registry():
             if site.has_left:
-                self._strike_off(site.name)
+                self._unregister(site.name)
             elif site.name not in self._registered:
                 answer = self._flower("supernode", "register", str(self._folder.server / f"{site.name}.pub"))
                 self._registered[site.name] = str(answer["node-id"])
 
-    def _strike_off(self, name: str) -> None:
+    def _unregister(self, name: str) -> None:
         """Let the SuperLink turn a site away, once the round is over in which it left: its answer to that counts.
 
         It is asked for nothing any more, whether this succeeds or not.

@@ -166,7 +166,7 @@ class SiteProtection(Privacy):
 
 
 @dataclass(frozen=True)
-class SiteCard:
+class SiteIdentity:
     """What a site is told about itself and the server, in `site.json`."""
 
     name: str
@@ -192,11 +192,11 @@ class SiteFolder:
         self.privacy_settings = self.path / "privacy.toml"
         self._card = self.path / "site.json"
 
-    def card(self) -> SiteCard:
+    def card(self) -> SiteIdentity:
         """Read who the site is."""
         require(self._card.exists(), f"{self.path} is no site's folder: it has no site.json")
         with reading(self._card, "ask for the site's folder again"):
-            return SiteCard(**json.loads(self._card.read_bytes()))
+            return SiteIdentity(**json.loads(self._card.read_bytes()))
 
     @property
     def has_taken_part(self) -> bool:
@@ -215,6 +215,6 @@ class SiteFolder:
             require(limited, f"{path}: give a budget, for the server decides how long to train")
         return settings
 
-    def write_card(self, card: SiteCard) -> None:
+    def write_card(self, card: SiteIdentity) -> None:
         """Write who the site is."""
         self._card.write_text(json.dumps(asdict(card), indent=1))

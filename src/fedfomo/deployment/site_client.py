@@ -17,14 +17,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo.core import messages
-from fedfomo.core.client import Client, Start
-from fedfomo.core.data import ClientData, contributes
+from fedfomo.core.client import Client, FederationInfo
+from fedfomo.core.data import ClientData, can_contribute
 from fedfomo.core.local_training import Sgd
-from fedfomo.core.messages import Parameters, WireError
+from fedfomo.core.messages import MessageError, Parameters
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import AnyAlgorithm, OwnNetwork, messages_of, train_or_forget
+from fedfomo.core.round import AnyAlgorithm, WrapsModel, messages_of, train_or_rollback
 from fedfomo.deployment.allowed_methods import make_method
-from fedfomo.deployment.envelopes import Header, Parcel, digest_of
+from fedfomo.deployment.envelopes import Envelope, Header, digest_of
 from fedfomo.deployment.settings import SiteFolder
 from fedfomo.deployment.site_privacy import SitePrivacy
 from fedfomo.deployment.site_state import SiteMemory
@@ -32,10 +32,10 @@ from fedfomo.deployment.user_model import layout_digest, load_model, load_own_da
 from fedfomo.deployment.validation import ECHOED, below, part_of, read_message, require_header
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
-from fedfomo.privacy.private_data import BudgetError, Meter, sealed
+from fedfomo.privacy.private_data import BudgetError, BudgetTracker, sealed
 
 if TYPE_CHECKING:
-    from fedfomo.privacy.engine import Guard
+    from fedfomo.privacy.engine import PrivacyEngine
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class LostError(InputError):
     """The site does not know the common initial model, and has to be told."""
 
 
-class Desk:
+class SiteClient:
     """Where a site works: its files, and its data once they are read."""
 
     def __init__(self, site: SiteFolder, data: Path | None) -> None:
@@ -57,33 +57,33 @@ class Desk:
         """Do what an order says and return the answer; what cannot be done, or in time, is answered with a fault."""
         header: Header = {}
         try:
-            order = Parcel.read(content)
+            order = Envelope.read(content)
             header = {name: order.header.get(name) for name in ECHOED}
             require_header(order.header, {"federation": self._site.card().federation})
             with self._memory.locked():
-                fault = self._memory.fault_of(order.header["attempt"], order.header["round"])
+                fault = self._memory.validate(order.header["attempt"], order.header["round"])
                 require(fault is None, str(fault))
                 # An order may have waited for the one before it: for a closed round nothing is trained, nor paid.
                 require(time.time() < until, f"round {order.header['round']} is over")
                 answer = self._answer(order)
-            return _leaving(Parcel({**answer.header, **header}, answer.tensors), order.header["bits"])
-        except (WireError, InputError) as error:
+            return _leaving(Envelope({**answer.header, **header}, answer.tensors), order.header["bits"])
+        except (MessageError, InputError) as error:
             log.warning("the order cannot be carried out: %s", error)
-            return _leaving(Parcel({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
+            return _leaving(Envelope({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
         except Exception as error:
             # Whatever the site's own code raises is told in full here, and by its kind alone to others.
             log.exception("the order failed")
             fault = f"{type(error).__name__} at the site; its log has the rest"
-            return _leaving(Parcel({**header, "fault": fault}, {}))
+            return _leaving(Envelope({**header, "fault": fault}, {}))
 
-    def _answer(self, order: Parcel) -> Parcel:
+    def _answer(self, order: Envelope) -> Envelope:
         """Give the answer that the same order had before, under the same protection, or work it out."""
-        with _own_affair("its privacy settings, or its bill,"):
+        with _hide_details("its privacy settings, or its bill,"):
             privacy = SitePrivacy(self._site)  # read for every order: the site may change its mind
         name = f"{_name(order)} {'protected' if privacy.is_on else 'open'}"
         return self._memory.answer_to(order.header["round"], name) or self._play(order, name, privacy)
 
-    def _play(self, order: Parcel, name: str, privacy: SitePrivacy) -> Parcel:
+    def _play(self, order: Envelope, name: str, privacy: SitePrivacy) -> Envelope:
         task = self._understand(order)
         done = self._work(task, privacy)
         if done.model is not None:
@@ -92,7 +92,7 @@ class Desk:
         told = (None, None) if privacy.is_on else (done.after_update, done.after_training)
         after_update, after_training = (score and _spelt_out(score) for score in told)
         header = {"after_update": after_update, "after_training": after_training, "uploads": done.upload is not None}
-        answer = Parcel(header, below("upload", done.upload or {}))
+        answer = Envelope(header, below("upload", done.upload or {}))
         if task.trains:
             self._memory.keep(order.header["round"], messages.pack(done.memory), name, answer)
         return answer
@@ -102,7 +102,7 @@ class Desk:
         if not privacy.is_on:
             privacy.note_unprotected(task.header["round"])
             return task.play(task.client())
-        with _own_affair("its privacy settings, or its bill,"):
+        with _hide_details("its privacy settings, or its bill,"):
             guard = privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
         with privacy.account(guard) as meter:
             try:
@@ -111,28 +111,28 @@ class Desk:
                 log.warning("the privacy budget is spent: nothing of this round leaves the site")
                 return _Done(None, None, task.memory)
 
-    def _understand(self, order: Parcel) -> _Task:
+    def _understand(self, order: Envelope) -> _Task:
         header = order.header
         own = load_model(self._site.model, header["seed"], header["channels_last"])
         if layout_digest(own.model) != header["layout"]:
             raise InputError("this site's model.py builds another network than the server's: use the same file")
         algorithm = make_method(header["method"], header["options"])
-        model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else own.model
+        model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, WrapsModel) else own.model
         initial = self._initial(order, len(own.initial))
-        start = Start(initial, own.model.layout, header["num_clients"], header["rounds"])
+        start = FederationInfo(initial, own.model.layout, header["num_clients"], header["rounds"])
         declared = messages_of(algorithm)
         download = read_message(declared.download, part_of(order.tensors, "download"), header["limit"])
-        fault = messages.fault_of(declared.download, download, len(initial), header["num_clients"])
+        fault = messages.validate(declared.download, download, len(initial), header["num_clients"])
         if fault is not None:
-            raise WireError(f"the download is refused: {fault}")
+            raise MessageError(f"the download is refused: {fault}")
         before = self._memory.before(header["round"])
         remembered = algorithm.start_client(start) if before is None else messages.unpack(declared.memory, before)
         if self._data is None:
-            with _own_affair("its data"):
+            with _hide_details("its data"):
                 self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
         return _Task(header, algorithm, start, model, self._data, download, remembered)
 
-    def _initial(self, order: Parcel, size: int) -> Tensor:
+    def _initial(self, order: Envelope, size: int) -> Tensor:
         sent = part_of(order.tensors, "initial")
         if sent:
             self._memory.keep_initial(sent)
@@ -140,9 +140,9 @@ class Desk:
         if known is None:
             raise LostError("this site has no memory of the federation")
         initial: Tensor = read_message(Parameters, {"": known["theta"]}, order.header["limit"])
-        fault = messages.fault_of(Parameters, initial, size, 1)
+        fault = messages.validate(Parameters, initial, size, 1)
         if fault is not None:
-            raise WireError(f"the initial model is refused: {fault}")
+            raise MessageError(f"the initial model is refused: {fault}")
         return initial
 
     def _keep_model(self, task: _Task, theta: Tensor, score: Score | None) -> None:
@@ -161,7 +161,7 @@ class _Task:
 
     header: Header
     algorithm: AnyAlgorithm
-    start: Start
+    start: FederationInfo
     model: Model
     data: ClientData
     download: Any
@@ -182,7 +182,7 @@ class _Task:
         header = self.header
         return Client(header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"])
 
-    def private_client(self, guard: Guard, meter: Meter) -> Client:
+    def private_client(self, guard: PrivacyEngine, meter: BudgetTracker) -> Client:
         """Return the same client, whose records nobody can read but by noisy looks that the meter counts."""
         seed = guard.seed(self.header["seed"])
         data, trainer = sealed(self.data, meter), guard.trainer(self.trainer)
@@ -194,14 +194,14 @@ class _Task:
         after_update = self.model.score(personal.model, self.data.test)
         if not self.trains or len(self.data.train) == 0:
             return _Done(personal.model, after_update, personal.memory)
-        trained, is_forgotten = train_or_forget(
+        trained, is_rolled_back = train_or_rollback(
             self.algorithm, client, self.download, personal.memory, lambda: self.memory
         )
-        if is_forgotten:
+        if is_rolled_back:
             log.warning("training diverged in round %d: what came of it is forgotten", self.header["round"])
         after_training = self.model.score(trained.model, self.data.test)
         # Who cannot contribute keeps what it trained to itself.
-        upload = messages.pack(trained.upload) if contributes(self.data) else None
+        upload = messages.pack(trained.upload) if can_contribute(self.data) else None
         return _Done(personal.model, after_update, trained.memory, after_training, upload)
 
 
@@ -221,7 +221,7 @@ def _spelt_out(score: Score) -> dict[str, float]:
     return {name: math.nan if math.isinf(value) else value for name, value in asdict(score).items()}
 
 
-def _leaving(answer: Parcel, bits: int = 32) -> bytes:
+def _leaving(answer: Envelope, bits: int = 32) -> bytes:
     """Spell an answer out, and tell the site's log what is about to leave."""
     content, header = answer.to_bytes(bits), answer.header
     parts = [name.removeprefix("upload/") for name in sorted(answer.tensors)]
@@ -233,7 +233,7 @@ def _leaving(answer: Parcel, bits: int = 32) -> bytes:
 
 
 @contextmanager
-def _own_affair(what: str) -> Generator[None]:
+def _hide_details(what: str) -> Generator[None]:
     """Tell the site's log what is wrong with something of its own; others hear only that something is."""
     try:
         yield
@@ -242,7 +242,7 @@ def _own_affair(what: str) -> Generator[None]:
         raise InputError(f"{what} cannot be used; the site's log says why") from error
 
 
-def _name(order: Parcel) -> str:
+def _name(order: Envelope) -> str:
     """Name an order by what it asks: not by its attempt, nor by whether it brings the initial model.
 
     Asked again after a crash, a site has then the answer ready.

@@ -15,12 +15,12 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedfomo.core.client import ClientId
-from fedfomo.core.messages import Flat, WireError
-from fedfomo.deployment.audit_log import DeliveryLog, Owners
-from fedfomo.deployment.encryption import Purpose, Sealer, SealError
-from fedfomo.deployment.envelopes import Header, Parcel, digest_of, most_bytes
+from fedfomo.core.messages import Flat, MessageError
+from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance
+from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.envelopes import Envelope, Header, digest_of, most_bytes
 from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, record_of
-from fedfomo.deployment.reply_polling import Correspondence, ReplyError
+from fedfomo.deployment.reply_polling import ReplyError, ReplyPoller
 from fedfomo.deployment.sanitise import printable
 from fedfomo.deployment.settings import FederationFolder, Site
 from fedfomo.deployment.validation import ECHOED, require_header, require_parts
@@ -40,7 +40,7 @@ class _Asked:
     most: int  # numbers in its answer
 
 
-class Post:
+class SiteConnections:
     """Everything between the server and Flower's grid."""
 
     def __init__(self, grid: Grid, folder: FederationFolder) -> None:
@@ -50,10 +50,10 @@ class Post:
         self.deliveries = DeliveryLog(folder.deliveries)
         self._grid = grid
         self._folder = folder
-        self._sealer = Sealer.read(folder.server / "sealing.key")
+        self._sealer = MessageCipher.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
         self._asked: dict[int, float] = {}  # when strangers may be asked again
-        self._owners = Owners()
+        self._owners = ModelProvenance()
         for record in self.deliveries.records():  # what was uploaded before a restart
             if record.get("event") == "received":
                 self._owners.note(record["from"], record["models"].values())
@@ -65,7 +65,7 @@ class Post:
         nodes = {node.node_id: names.get(node.public_key.decode(errors="replace").strip()) for node in self._nodes()}
         strangers = [node for node, name in nodes.items() if name is None and self._is_new(node)]
         if strangers:
-            self._meet(strangers, {site.name: site for site in sites})
+            self._authenticate(strangers, {site.name: site for site in sites})
         slots = {site.name: site.slot for site in sites}
         found = {node: name or self._introduced.get(node) for node, name in nodes.items()}
         return {slots[name]: node for node, name in sorted(found.items()) if name in slots}
@@ -75,15 +75,15 @@ class Post:
         return _Names({site.slot: site.name for site in self._folder.registry()})
 
     def ask(
-        self, orders: Iterable[tuple[ClientId, Parcel]], nodes: Mapping[ClientId, int], seconds: float, most: int
-    ) -> Iterator[tuple[ClientId, Parcel]]:
+        self, orders: Iterable[tuple[ClientId, Envelope]], nodes: Mapping[ClientId, int], seconds: float, most: int
+    ) -> Iterator[tuple[ClientId, Envelope]]:
         """Send every order and yield good answers, which hold no more numbers than they may.
 
         Each site has so many seconds, and no answer counts later.
         """
         self.faults, self.bytes_sent, self.bytes_received = {}, 0, 0
         sites = {site.slot: site for site in self._folder.members()}
-        letters = Correspondence[_Asked, bytes](self._grid, seconds, content_of)
+        letters = ReplyPoller[_Asked, bytes](self._grid, seconds, content_of)
         for slot, order in orders:
             if slot not in sites:
                 continue  # it has left since
@@ -101,7 +101,7 @@ class Post:
         event = "refused" if is_refused else "received"
         self.deliveries.add({"event": event, "round": round, "from": name, "models": hashes})
 
-    def _message(self, site: Site, node: int, order: Parcel, seconds: float) -> Message:
+    def _message(self, site: Site, node: int, order: Envelope, seconds: float) -> Message:
         sealed = self._sealer.seal(site.seal, order.to_bytes(order.header["bits"]), Purpose.ORDER)
         hashes = _hashes(order.tensors)
         header = {name: order.header[name] for name in ("round", "attempt", "kind")}
@@ -111,12 +111,12 @@ class Post:
         self.bytes_sent += len(sealed)
         return Message(record_of(sealed), node, MessageType.TRAIN, ttl=seconds, group_id=str(order.header["round"]))
 
-    def _good(self, replies: Iterator[tuple[_Asked, bytes | ReplyError]]) -> Iterator[tuple[ClientId, Parcel]]:
+    def _good(self, replies: Iterator[tuple[_Asked, bytes | ReplyError]]) -> Iterator[tuple[ClientId, Envelope]]:
         """Yield the answers that can be used, and note what is wrong with the others."""
         for asked, reply in replies:
             try:
                 answer = self._open(asked, reply)
-            except (ReplyError, SealError, WireError) as error:
+            except (ReplyError, SealError, MessageError) as error:
                 self._note(asked.site, str(error))
                 continue
             if "fault" in answer.header:
@@ -124,18 +124,18 @@ class Post:
             if "fault" not in answer.header or answer.header.get("is_lost"):
                 yield asked.site.slot, answer
 
-    def _open(self, asked: _Asked, reply: bytes | ReplyError) -> Parcel:
+    def _open(self, asked: _Asked, reply: bytes | ReplyError) -> Envelope:
         if isinstance(reply, ReplyError):
             raise reply
         self.bytes_received += len(reply)
         if len(reply) > most_bytes(asked.most):
-            raise WireError(f"it has {len(reply):,} bytes, more than {most_bytes(asked.most):,}")
-        answer = Parcel.read(self._sealer.open(asked.site.seal, reply, Purpose.ANSWER), asked.most)
+            raise MessageError(f"it has {len(reply):,} bytes, more than {most_bytes(asked.most):,}")
+        answer = Envelope.read(self._sealer.open(asked.site.seal, reply, Purpose.ANSWER), asked.most)
         require_header(answer.header, asked.echoed)
         if not isinstance(answer.header.get("fault", ""), str):
-            raise WireError("what it says of its fault is no text")
+            raise MessageError("what it says of its fault is no text")
         if "fault" not in answer.header and not isinstance(answer.header.get("uploads"), bool):
-            raise WireError("it does not say whether it uploads anything")
+            raise MessageError("it does not say whether it uploads anything")
         require_parts(answer.tensors, *(["upload"] if answer.header.get("uploads") else []))
         return answer
 
@@ -154,11 +154,11 @@ class Post:
             self._asked[node] = now + AGAIN
         return is_due
 
-    def _meet(self, nodes: list[int], sites: Mapping[str, Site]) -> None:
+    def _authenticate(self, nodes: list[int], sites: Mapping[str, Site]) -> None:
         """Ask nodes whose keys are not known who they are; a seal over a fresh nonce proves it."""
         nonce = secrets.token_bytes(32)
         question = RecordDict({NONCE: ConfigRecord({NONCE: nonce})})
-        letters = Correspondence[int, Any](self._grid, INTRODUCTION, _claim_in)
+        letters = ReplyPoller[int, Any](self._grid, INTRODUCTION, _claim_in)
         messages = [Message(question, node, MessageType.QUERY, ttl=INTRODUCTION) for node in nodes]
         sent = (letters.send(message, node) for message, node in zip(messages, nodes, strict=True))
         for node, claim in chain(chain.from_iterable(sent), letters.wait()):

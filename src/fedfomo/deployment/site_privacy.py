@@ -18,12 +18,12 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.deployment.privacy_ledger import settled, write_bill
 from fedfomo.deployment.settings import SiteFolder
-from fedfomo.privacy.accountant import Bill, added
-from fedfomo.privacy.private_data import Meter
-from fedfomo.privacy.summary import privacy_sentences
+from fedfomo.privacy.accountant import Ledger, added
+from fedfomo.privacy.private_data import BudgetTracker
+from fedfomo.privacy.summary import describe_privacy
 
 if TYPE_CHECKING:
-    from fedfomo.privacy.engine import Guard
+    from fedfomo.privacy.engine import PrivacyEngine
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +40,16 @@ class SitePrivacy:
         """Whether anything is private here."""
         return self._settings.is_on
 
-    def guard(self, sgd: Sgd, rounds: int, model: Model, data: ClientData) -> Guard:
+    def guard(self, sgd: Sgd, rounds: int, model: Model, data: ClientData) -> PrivacyEngine:
         """Return what stands before the records; refuse what no noise would make private."""
-        from fedfomo.privacy.engine import Guard  # takes as long to import as torch, which few sites need
+        from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few sites need
 
-        guard = Guard.of(self._settings, sgd, [len(data.train)], rounds)
+        guard = PrivacyEngine.of(self._settings, sgd, [len(data.train)], rounds)
         guard.check(model, [data])
         return guard
 
     @contextmanager
-    def account(self, guard: Guard) -> Generator[Meter]:
+    def account(self, guard: PrivacyEngine) -> Generator[BudgetTracker]:
         """Add one order to what was paid so far; when this closes, however it does, the order is paid."""
         if self._bill.fault is not None:
             log.warning("%s", self._bill.fault)
@@ -58,10 +58,10 @@ class SitePrivacy:
             yield meter
         finally:
             looks = added(self._bill.looks, meter.bill)
-            spent = privacy_sentences({0: guard.spent(looks)}, guard.privacy)
+            spent = describe_privacy({0: guard.spent(looks)}, guard.privacy)
             write_bill(self._site, replace(self._bill, looks=looks), spent)
 
-    def bill(self) -> Bill:
+    def bill(self) -> Ledger:
         """Return what was paid so far."""
         return self._bill.looks
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from fedfomo.core.messages import Flat, WireError
-from fedfomo.deployment.envelopes import Parcel
+from fedfomo.core.messages import Flat, MessageError
+from fedfomo.deployment.envelopes import Envelope
 from fedfomo.io import PRIVATE, write_atomically
 
 KEPT = 3  # rounds
@@ -36,7 +36,7 @@ class SiteMemory:
             fcntl.lockf(lock, fcntl.LOCK_EX)
             yield
 
-    def fault_of(self, attempt: int, round: int) -> str | None:
+    def validate(self, attempt: int, round: int) -> str | None:
         """Say why an order comes too late: the server has started anew since, or has closed that round."""
         path = self._folder / "attempt"
         latest = int(path.read_text()) if path.exists() else 0
@@ -55,7 +55,7 @@ class SiteMemory:
 
     def keep_initial(self, flat: Flat) -> None:
         """Keep the common initial model."""
-        self._write(self._folder / "initial.parcel", Parcel({}, flat))
+        self._write(self._folder / "initial.parcel", Envelope({}, flat))
 
     def before(self, round: int) -> Flat | None:
         """Return what was remembered last before a round; None if nothing was, or nothing whole is left."""
@@ -65,18 +65,18 @@ class SiteMemory:
                 return found
         return None
 
-    def answer_to(self, round: int, order: str) -> Parcel | None:
+    def answer_to(self, round: int, order: str) -> Envelope | None:
         """Return the answer that was given to the same order before."""
 
-        def same(parcel: Parcel) -> Parcel | None:
+        def same(parcel: Envelope) -> Envelope | None:
             return parcel if parcel.header.get("order") == order else None
 
         return self._read(self._folder / f"answer-{round:05d}.parcel", same)
 
-    def keep(self, round: int, memory: Flat, order: str, answer: Parcel) -> None:
+    def keep(self, round: int, memory: Flat, order: str, answer: Envelope) -> None:
         """Keep memory and answer of a round, and drop those that are too old."""
-        self._write(self._folder / f"memory-{round:05d}.parcel", Parcel({}, memory))
-        answer = Parcel({**answer.header, "order": order}, answer.tensors)
+        self._write(self._folder / f"memory-{round:05d}.parcel", Envelope({}, memory))
+        answer = Envelope({**answer.header, "order": order}, answer.tensors)
         self._write(self._folder / f"answer-{round:05d}.parcel", answer)
         self._forget(lambda number: number <= round - KEPT)
 
@@ -91,17 +91,17 @@ class SiteMemory:
     def _number(self, path: Path) -> int:
         return int(path.stem.rpartition("-")[2])
 
-    def _write(self, path: Path, parcel: Parcel) -> None:
+    def _write(self, path: Path, parcel: Envelope) -> None:
         content = parcel.to_bytes()
         write_atomically(path, hashlib.sha256(content).digest() + content, mode=PRIVATE)
 
-    def _read(self, path: Path, use: Callable[[Parcel], T | None]) -> T | None:
+    def _read(self, path: Path, use: Callable[[Envelope], T | None]) -> T | None:
         if not path.exists():
             return None
         found = path.read_bytes()
         if hashlib.sha256(found[32:]).digest() != found[:32]:
             return None
         try:
-            return use(Parcel.read(found[32:]))
-        except WireError:
+            return use(Envelope.read(found[32:]))
+        except MessageError:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
-from fedfomo.deployment.subprocesses import Group, alone, environment, free_port, program
+from fedfomo.deployment.subprocesses import ProcessGroup, alone, environment, free_port, program
 
 RESTART = 5.0  # seconds before a process is started again; the server has to notice first that a SuperNode was gone
 
@@ -35,7 +35,7 @@ class SiteProcess:
         ):
             around = environment(self._site.path / "flower", {**self._variables, WORKER_VARIABLE: f"{place}/worker"})
             commands = {"SuperNode": self._node, "worker": _worker}
-            running = {what: Group(command(), around, log) for what, command in commands.items()}
+            running = {what: ProcessGroup(command(), around, log) for what, command in commands.items()}
             try:
                 while True:
                     time.sleep(0.5)
@@ -44,7 +44,7 @@ class SiteProcess:
                         self._tell(f"the {what} ended with {code}: starting it again; {log.name} says why")
                         running[what].end()
                         time.sleep(RESTART)
-                        running[what] = Group(commands[what](), around, log)
+                        running[what] = ProcessGroup(commands[what](), around, log)
             finally:
                 for group in running.values():
                     group.end()

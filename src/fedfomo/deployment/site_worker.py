@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from fedfomo.deployment.encryption import Purpose, Sealer
+from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
-from fedfomo.deployment.site_client import Desk
+from fedfomo.deployment.site_client import SiteClient
 from fedfomo.deployment.worker_ipc import receive
 
 
@@ -20,8 +20,8 @@ class Worker:
 
     def __init__(self, site: SiteFolder, data: Path | None) -> None:
         self._server = site.card().server_seal
-        self._sealer = Sealer.read(site.seal)
-        self._desk = Desk(site, data)
+        self._sealer = MessageCipher.read(site.seal)
+        self._desk = SiteClient(site, data)
 
     @classmethod
     def here(cls) -> Worker:

@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, M
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedfomo.algorithms.fedfomo import FedFomo, Findings, State, Upload
+from fedfomo.algorithms.fedfomo import EvaluationWeights, FedFomo, State, Upload
 from fedfomo.algorithms.fedfomo_equations import affinity_increments, federated_update
 from fedfomo.core import messages
 from fedfomo.core.rng import stream
@@ -86,7 +86,7 @@ class FedFomoStrategy(FedAvg):
         usable = _alike([reply for reply in replies if _is_usable(reply, self._fault_of)])
         good, _ = self._check_and_log_replies(usable, is_train=True)
         uploads = {self.nodes[reply.metadata.src_node_id]: _upload(reply.content) for reply in good}
-        self._state = self._algorithm.collect(self._state, dict(sorted(uploads.items())))
+        self._state = self._algorithm.aggregate(self._state, dict(sorted(uploads.items())))
         if not any(self._weight(reply.content) for reply in good):
             return None, None
         return None, self.train_metrics_aggr_fn([reply.content for reply in good], self.weighted_by_key)
@@ -107,7 +107,7 @@ class FedFomoStrategy(FedAvg):
     def _train_message(self, node: int, server_round: int, config: ConfigRecord) -> Message:
         slot = self._slot(node)
         rng = stream(self._seed, "dispatch", server_round - 1, slot)
-        download = self._algorithm.dispatch(self._state, slot, rng)
+        download = self._algorithm.configure_client(self._state, slot, rng)
         ids: list[int] = download.ids.tolist()
         records: dict[str, Any] = {f"{CANDIDATE}{place}": self._model(giver) for place, giver in enumerate(ids)}
         ways = {"norm": self._algorithm.norm, "affinity_update": self._algorithm.affinity_update}
@@ -139,8 +139,8 @@ class FedFomoStrategy(FedAvg):
             return fault
         upload = _upload(content)
         fault = self._weight_fault_of(content)
-        fault = fault or messages.fault_of(Upload, upload, len(flatten(initial)[0]), self._state.affinity.size)
-        return fault or self._algorithm.fault_of(self._state, upload)
+        fault = fault or messages.validate(Upload, upload, len(flatten(initial)[0]), self._state.affinity.size)
+        return fault or self._algorithm.validate(self._state, upload)
 
     def _weight_fault_of(self, content: RecordDict) -> str | None:
         return None if 0 <= self._weight(content) < math.inf else f"its '{self.weighted_by_key}' is no weight"
@@ -194,12 +194,12 @@ def _federated_update(
     return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]
 
 
-def _is_usable(reply: Message, fault_of: Callable[[RecordDict], str | None]) -> bool:
+def _is_usable(reply: Message, validate: Callable[[RecordDict], str | None]) -> bool:
     """Tell whether a reply may be looked at; one that may not is named, and the round goes on without it."""
     if reply.has_error():
         return True  # FedAvg logs it
     try:
-        fault = fault_of(reply.content)
+        fault = validate(reply.content)
     except Exception as error:  # whatever a forged record makes its reader raise
         fault = f"it is no answer of fedfomo_mod ({type(error).__name__})"
     if fault is not None:
@@ -233,4 +233,4 @@ def _upload(content: RecordDict) -> Upload:
     found: Any = content.config_records[FINDINGS]
     theta, _ = flatten(next(iter(content.array_records.values())))
     increments, shares = (torch.tensor(found[name], dtype=torch.float64) for name in ("increments", "shares"))
-    return Upload(theta, Findings(torch.tensor(found["ids"], dtype=torch.int64), increments, shares))
+    return Upload(theta, EvaluationWeights(torch.tensor(found["ids"], dtype=torch.int64), increments, shares))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedfomo.errors import InputError
-from fedfomo.simulation.process_utils import die_with
+from fedfomo.simulation.process_utils import exit_with_parent
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -32,7 +32,7 @@ QUIET = {
 }
 
 
-class Group:
+class ProcessGroup:
     """A process with all that it starts."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
@@ -42,7 +42,7 @@ class Group:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=partial(die_with, os.getpid()),
+            preexec_fn=partial(exit_with_parent, os.getpid()),
         )
 
     @property

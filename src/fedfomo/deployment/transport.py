@@ -10,8 +10,8 @@ from fedfomo.core.client import ClientId
 from fedfomo.core.messages import Flat
 from fedfomo.core.model import Score
 from fedfomo.core.round import AnyAlgorithm, messages_of
-from fedfomo.deployment.envelopes import Header, Parcel
-from fedfomo.deployment.site_connections import Post
+from fedfomo.deployment.envelopes import Envelope, Header
+from fedfomo.deployment.site_connections import SiteConnections
 from fedfomo.deployment.validation import below, most_numbers, part_of, read_message, read_score
 
 
@@ -23,13 +23,19 @@ class FlowerExchange:
     """Lets sites play a round, and closes it at the deadline with whoever has answered."""
 
     def __init__(
-        self, post: Post, algorithm: AnyAlgorithm, constants: Header, initial: Flat, deadline: float, minimum: int
+        self,
+        post: SiteConnections,
+        algorithm: AnyAlgorithm,
+        constants: Header,
+        initial: Flat,
+        deadline: float,
+        minimum: int,
     ) -> None:
         self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
         self.greeted: set[ClientId] = set()  # sites that know the initial model
         self.answered: list[ClientId] = []  # in the last call
         self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
-        self.fault_of: Callable[[Any], str | None] = lambda upload: None  # what the round will say to an upload
+        self.validate: Callable[[Any], str | None] = lambda upload: None  # what the round will say to an upload
         self.after_update: dict[ClientId, Score] = {}
         self.after_training: dict[ClientId, Score] = {}
         self._post = post
@@ -53,7 +59,7 @@ class FlowerExchange:
         for _ in self._ask("finish", round, downloads):
             pass
 
-    def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Parcel]]:
+    def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Envelope]]:
         self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
         orders = ((slot, self._order(kind, round, slot, download)) for slot, download in downloads.items())
         for slot, answer in self._post.ask(orders, self.nodes, self._deadline, self._most(downloads)):
@@ -62,7 +68,7 @@ class FlowerExchange:
                 continue
             try:
                 told = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
-            except messages.WireError as error:
+            except messages.MessageError as error:
                 self._refuse(slot, round, part_of(answer.tensors, "upload"), error)
                 continue
             self.greeted.add(slot)
@@ -78,23 +84,23 @@ class FlowerExchange:
         longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
         return most_numbers(self._upload, longest, self._constants["num_clients"])
 
-    def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Parcel:
+    def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Envelope:
         header = {**self._constants, "kind": kind, "round": round, "slot": slot}
         initial = {} if slot in self.greeted else below("initial", self._initial)
-        return Parcel(header, {**below("download", messages.pack(download)), **initial})
+        return Envelope(header, {**below("download", messages.pack(download)), **initial})
 
-    def _read(self, slot: ClientId, round: int, answer: Parcel) -> Any:
+    def _read(self, slot: ClientId, round: int, answer: Envelope) -> Any:
         if not answer.header.get("uploads"):
             return None
         flat = part_of(answer.tensors, "upload")
         try:
             upload = read_message(self._upload, flat, self._constants["limit"])
-        except messages.WireError as error:
+        except messages.MessageError as error:
             self._refuse(slot, round, flat, error)
             return None
-        self._post.note_upload(slot, round, flat, is_refused=self.fault_of(upload) is not None)
+        self._post.note_upload(slot, round, flat, is_refused=self.validate(upload) is not None)
         return upload
 
-    def _refuse(self, slot: ClientId, round: int, flat: Flat, error: messages.WireError) -> None:
+    def _refuse(self, slot: ClientId, round: int, flat: Flat, error: messages.MessageError) -> None:
         self.refused[slot] = str(error)
         self._post.note_upload(slot, round, flat, is_refused=True)

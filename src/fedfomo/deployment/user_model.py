@@ -11,39 +11,39 @@ from torch import Tensor, nn
 
 from fedfomo.core.data import ClientData
 from fedfomo.core.losses import objective_of
-from fedfomo.core.model import Model, works_channels_last
-from fedfomo.core.rng import layers_draw_from, stream
+from fedfomo.core.model import Model, prefers_channels_last
+from fedfomo.core.rng import layer_rng, stream
 from fedfomo.errors import require
 from fedfomo.sites.federate import VALIDATION_FRACTION, check_data, client_data
-from fedfomo.sites.user_code import run_file
+from fedfomo.sites.user_code import load_user_module
 
 
 @dataclass(frozen=True)
-class OwnModel:
+class UserModel:
     """The network of `model.py`, and whether its convolutions run with channels last."""
 
     model: Model
     initial: Tensor  # as the seed draws it; the server's is everybody's
 
 
-def load_model(path: Path, seed: int, channels_last: bool | None = None) -> OwnModel:
+def load_model(path: Path, seed: int, channels_last: bool | None = None) -> UserModel:
     """Build the network; without being told, find out about channels last from INPUT_SHAPE, if there is one."""
-    module = run_file(path)
+    module = load_user_module(path)
     require(hasattr(module, "make_model"), f"{path} has no function make_model()")
-    with layers_draw_from(stream(seed, "initial model")):
+    with layer_rng(stream(seed, "initial model")):
         network = module.make_model()
     require(isinstance(network, nn.Module), f"make_model() in {path} gives a {type(network).__name__}, not a module")
     if channels_last is None:
         shape = getattr(module, "INPUT_SHAPE", None)
-        channels_last = shape is not None and works_channels_last(network, torch.zeros(2, *shape))
+        channels_last = shape is not None and prefers_channels_last(network, torch.zeros(2, *shape))
     objective = objective_of(getattr(module, "loss", "classification"), getattr(module, "metric", None))
     model = Model(network, objective.loss, objective.metric, channels_last)
-    return OwnModel(model, model.read())
+    return UserModel(model, model.read())
 
 
-def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: OwnModel) -> ClientData:
+def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: UserModel) -> ClientData:
     """Read a site's data and refuse, in words, what the network cannot take."""
-    module = run_file(path)
+    module = load_user_module(path)
     require(hasattr(module, "load_data"), f"{path} has no function load_data(folder, site)")
     data = client_data(site, module.load_data(folder, site), VALIDATION_FRACTION, seed)
     check_data(site, data, own.model, own.initial)

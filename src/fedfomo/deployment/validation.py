@@ -26,7 +26,7 @@ def read_message(schema: Any, flat: Mapping[str, Tensor], limit: float) -> Any:
     message = messages.unpack(schema, flat)
     for name, tensor in flat.items():
         if tensor.dtype == torch.float32 and float(torch.linalg.vector_norm(tensor.double())) > limit:
-            raise messages.WireError(f"'{name}' has a norm above {limit:.3g}")
+            raise messages.MessageError(f"'{name}' has a norm above {limit:.3g}")
     return message
 
 
@@ -34,7 +34,7 @@ def require_header(header: Header, wanted: Mapping[str, Any]) -> None:
     """Refuse what belongs to another federation, attempt, round or site."""
     for name, value in wanted.items():
         if header.get(name) != value:
-            raise messages.WireError(f"its {name} is {header.get(name)!r}, not {value!r}")
+            raise messages.MessageError(f"its {name} is {header.get(name)!r}, not {value!r}")
 
 
 def read_score(content: Any) -> Score | None:
@@ -44,7 +44,7 @@ def read_score(content: Any) -> Score | None:
     names = [field.name for field in fields(Score)]
     is_score = isinstance(content, dict) and sorted(content) == sorted(names)  # pyright: ignore[reportUnknownArgumentType]
     if not (is_score and all(_is_number(content[name]) for name in names) and _is_count(content["num_examples"])):
-        raise messages.WireError("what it says of its model is no score")
+        raise messages.MessageError("what it says of its model is no score")
     return Score(**content)
 
 
@@ -59,14 +59,14 @@ def _is_count(value: Any) -> bool:
 
 def most_numbers(schema: Any, longest: int, num_clients: int) -> int:
     """Return how many numbers a message may hold: twice what the method could say in it."""
-    return 2 * messages.most_numbers_in(schema, longest, num_clients)
+    return 2 * messages.max_elements(schema, longest, num_clients)
 
 
 def require_parts(flat: Mapping[str, Tensor], *parts: str) -> None:
     """Refuse tensors that are not below one of these names."""
     for name in flat:
         if not name.startswith(tuple(part + "/" for part in parts)):
-            raise messages.WireError(f"unexpected tensor '{name}'")
+            raise messages.MessageError(f"unexpected tensor '{name}'")
 
 
 def part_of(flat: Mapping[str, Tensor], name: str) -> messages.Flat:

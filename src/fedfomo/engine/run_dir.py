@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo.engine.checkpoint import Checkpoints
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError, naming
 from fedfomo.io import delete_unfinished, to_json, write_atomically
 
@@ -31,7 +31,7 @@ def lock(folder: Path) -> TextIO:
     return file
 
 
-class RunHome:
+class RunDirectory:
     """The folder of one run."""
 
     def __init__(self, folder: Path, configuration: str, tell: Callable[[str], None]) -> None:
@@ -42,7 +42,7 @@ class RunHome:
         self._times = folder / "seconds.jsonl"
         self._lock = lock(folder)
         delete_unfinished(folder)
-        self.tensors = TensorFiles(folder / "tensors", durable=True)
+        self.tensors = TensorStore(folder / "tensors", durable=True)
         self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, self._log, tell)
 
     @property
@@ -65,7 +65,7 @@ class RunHome:
         with naming(self._times), self._times.open("a") as file:
             file.write(to_json(record) + "\n")
 
-    def cut_log(self, length: int) -> None:
+    def truncate_log(self, length: int) -> None:
         """Drop what was logged after a checkpoint: those rounds will be played again."""
         content = _cut(self._log, length)
         self._logged = hashlib.sha256(content)
@@ -90,7 +90,7 @@ class RunHome:
         """Tell whether a run's folder holds what only a resumption would need."""
         return any((folder / name).exists() for name in ("checkpoints", "tensors"))
 
-    def clear_up(self) -> None:
+    def remove_checkpoints(self) -> None:
         """Delete what only a resumption would need."""
         for folder in (self.folder / "checkpoints", self.tensors.folder):
             shutil.rmtree(folder)

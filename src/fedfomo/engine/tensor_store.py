@@ -34,7 +34,7 @@ SPELT_OUT = 16  # bytes, at most: a number or two
 _Identity = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
 
 
-class TensorFiles:
+class TensorStore:
     """A folder of safetensors files."""
 
     def __init__(self, folder: Path, durable: bool) -> None:
@@ -46,9 +46,9 @@ class TensorFiles:
         self._known: dict[_Identity, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
-    def reopen(self) -> TensorFiles:
+    def reopen(self) -> TensorStore:
         """Return another view of the same folder, for another process."""
-        return TensorFiles(self.folder, self._durable)
+        return TensorStore(self.folder, self._durable)
 
     def save(self, name: str, flat: Mapping[str, Tensor]) -> References:
         """Refer to every tensor, writing to the file `name` those that lie in no file yet, each once."""

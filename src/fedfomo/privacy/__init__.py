@@ -1,1 +1,1 @@
-"""Differential privacy: noisy training, noisy judgement, and the bill for both."""
+"""Differential privacy: noisy training, noisy evaluation, and the accounting for both."""

@@ -26,7 +26,7 @@ ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64), 64, 96, 
 
 
 @dataclass(frozen=True)
-class Look:
+class Query:
     """One kind of noisy look at records."""
 
     records: Records
@@ -34,12 +34,12 @@ class Look:
     chance: float  # of any one record to be looked at
 
 
-Bill = Mapping[Look, int]
+Ledger = Mapping[Query, int]
 """How often each kind of look was taken."""
 
 
 @dataclass(frozen=True)
-class Spent:
+class EpsilonSpent:
     """What a client has spent; infinite where there is no guarantee."""
 
     training: float
@@ -51,12 +51,12 @@ class Spent:
         return max(self.training, self.validation)
 
 
-def added(bill: Bill, more: Bill, times: int = 1) -> dict[Look, int]:
+def added(bill: Ledger, more: Ledger, times: int = 1) -> dict[Query, int]:
     """Return one bill on top of another."""
     return {look: bill.get(look, 0) + times * more.get(look, 0) for look in {**bill, **more}}
 
 
-def epsilon_of(bill: Bill, records: Records, delta: float, accountant: str = "rdp") -> float:
+def epsilon_of(bill: Ledger, records: Records, delta: float, accountant: str = "rdp") -> float:
     """Return ε of one kind of record at δ, for all looks together."""
     looks = tuple(
         (look.noise, look.chance, times) for look, times in bill.items() if look.records == records and times > 0
@@ -68,12 +68,14 @@ def epsilon_of(bill: Bill, records: Records, delta: float, accountant: str = "rd
     return _ACCOUNTANTS[accountant](tuple(sorted(looks)), delta)
 
 
-def spent(bill: Bill, delta: float, accountant: str = "rdp") -> Spent:
+def spent(bill: Ledger, delta: float, accountant: str = "rdp") -> EpsilonSpent:
     """Return ε of both kinds of record."""
-    return Spent(epsilon_of(bill, "training", delta, accountant), epsilon_of(bill, "validation", delta, accountant))
+    return EpsilonSpent(
+        epsilon_of(bill, "training", delta, accountant), epsilon_of(bill, "validation", delta, accountant)
+    )
 
 
-def smallest_noise(epsilon: Callable[[float], float], target: float) -> float:
+def calibrate_noise(epsilon: Callable[[float], float], target: float) -> float:
     """Return the noise, to a thousandth, at which a falling ε meets its target; never one that misses it."""
     high = 1.0
     while epsilon(high) > target:
@@ -87,14 +89,14 @@ def smallest_noise(epsilon: Callable[[float], float], target: float) -> float:
     return high
 
 
-def to_rows(bill: Bill) -> list[list[Any]]:
+def to_rows(bill: Ledger) -> list[list[Any]]:
     """Spell a bill out in plain values."""
     return sorted([look.records, look.noise, look.chance, times] for look, times in bill.items())
 
 
-def from_rows(rows: list[list[Any]]) -> dict[Look, int]:
+def from_rows(rows: list[list[Any]]) -> dict[Query, int]:
     """Read a bill."""
-    return {Look(records, noise, chance): times for records, noise, chance, times in rows}
+    return {Query(records, noise, chance): times for records, noise, chance, times in rows}
 
 
 @cache

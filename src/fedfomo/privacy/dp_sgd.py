@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Sgd, Task, descend
+from fedfomo.core.local_training import Sgd, TrainingJob, run_sgd
 from fedfomo.core.model import Model
 from fedfomo.errors import InputError
 from fedfomo.privacy.clipping import clipped_sum
-from fedfomo.privacy.private_data import Sealed
+from fedfomo.privacy.private_data import PrivateExamples
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DpSgd:
         """Return the step size of one round."""
         return self.sgd.learning_rate_in(round)
 
-    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Sealed]:
+    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[PrivateExamples]:
         """Draw every example into every batch with the same chance; a batch may be empty."""
         private = _private(examples)
         chance, steps = self.chance(len(private)), epochs * self.steps(len(private))
@@ -57,7 +57,7 @@ class DpSgd:
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return (Σ clipped gradients + N(0, σ²C²)) / expected size, plus weight decay, at the loaded parameters."""
         private = _private(batch)
-        private.pay(self.noise)
+        private.charge(self.noise)
         gradient = clipped_sum(model, private.opened(), self.clip)
         if self.noise:
             drawn = private.meter.noise.draw(gradient.numel())
@@ -67,14 +67,14 @@ class DpSgd:
             gradient.add_(model.trainable, alpha=self.sgd.weight_decay)
         return gradient
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Run the epochs from the start; without noise if nothing of the result leaves the client."""
         if task.stays:
             return self.sgd.train(model, replace(task, examples=_private(task.examples).opened()))
-        return descend(self.sgd, self, model, task)
+        return run_sgd(self.sgd, self, model, task)
 
 
-def _private(examples: Examples) -> Sealed:
-    if not isinstance(examples, Sealed):
+def _private(examples: Examples) -> PrivateExamples:
+    if not isinstance(examples, PrivateExamples):
         raise InputError("private training was given examples that belong to no client: nobody could pay for them")
     return examples

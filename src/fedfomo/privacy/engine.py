@@ -11,24 +11,24 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import require
-from fedfomo.privacy.accountant import Bill, Look, Records, Spent, epsilon_of, smallest_noise, spent
+from fedfomo.privacy.accountant import EpsilonSpent, Ledger, Query, Records, calibrate_noise, epsilon_of, spent
 from fedfomo.privacy.clipping import refuse_unfit
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import SeededNoise, SystemNoise
-from fedfomo.privacy.private_data import Meter
-from fedfomo.privacy.private_evaluation import PrivateJudge
+from fedfomo.privacy.private_data import BudgetTracker
+from fedfomo.privacy.private_evaluation import PrivateEvaluator
 
 
 @dataclass(frozen=True)
-class Guard:
+class PrivacyEngine:
     """Privacy as it applies to the clients of a run."""
 
     privacy: Privacy
     noise: float  # σ of training, given or solved
 
     @classmethod
-    def of(cls, privacy: Privacy, sgd: Sgd, num_examples: Sequence[int], rounds: int) -> Guard:
+    def of(cls, privacy: Privacy, sgd: Sgd, num_examples: Sequence[int], rounds: int) -> PrivacyEngine:
         """Solve for the noise if ε is given: the client that needs the most decides."""
         if privacy.noise is not None:
             return cls(privacy, privacy.noise)
@@ -40,34 +40,34 @@ class Guard:
 
         def epsilon(noise: float) -> float:
             bills = [
-                {Look("training", noise, plain.chance(number)): rounds * sgd.epochs * plain.steps(number)}
+                {Query("training", noise, plain.chance(number)): rounds * sgd.epochs * plain.steps(number)}
                 for number in dearest
             ]
             return max(epsilon_of(bill, "training", privacy.delta, privacy.accountant) for bill in bills)
 
         # A method that trains more than once a round would exceed the target: there, the budget holds it.
         kept = replace(privacy, budget=target if privacy.budget is None else privacy.budget)
-        return cls(kept, smallest_noise(epsilon, target))
+        return cls(kept, calibrate_noise(epsilon, target))
 
     def trainer(self, sgd: Sgd) -> DpSgd:
         """Return how clients train."""
         return DpSgd(sgd, self.noise, self.privacy.clip)
 
-    def judge(self) -> PrivateJudge:
+    def judge(self) -> PrivateEvaluator:
         """Return how clients judge models."""
-        return PrivateJudge(self.privacy.validation_noise, self.privacy.validation_clip)
+        return PrivateEvaluator(self.privacy.validation_noise, self.privacy.validation_clip)
 
     def seed(self, seed: int) -> int:
         """Return what decides a client's draws in one round: in deployment, nothing that could be known."""
         return seed if self.privacy.mode == "research" else secrets.randbits(63)
 
-    def meter(self, seed: int, round: int, client: int, before: Bill, attempts: int = 1) -> Meter:
+    def meter(self, seed: int, round: int, client: int, before: Ledger, attempts: int = 1) -> BudgetTracker:
         """Open a client's account for one round, which has to be paid as often as it was begun."""
         is_research = self.privacy.mode == "research"
         noise = SeededNoise(stream(seed, "noise", round, client)) if is_research else SystemNoise()
-        return Meter(noise, before, self.affords, attempts)
+        return BudgetTracker(noise, before, self.affords, attempts)
 
-    def affords(self, bill: Bill) -> bool:
+    def affords(self, bill: Ledger) -> bool:
         """Tell whether a bill stays within the budget; the quick accountant, never too low, is asked first."""
         budget, delta = self.privacy.budget, self.privacy.delta
         if budget is None:
@@ -77,7 +77,7 @@ class Guard:
         accountants = dict.fromkeys(("rdp", self.privacy.accountant))
         return all(any(epsilon_of(bill, kind, delta, by) <= budget for by in accountants) for kind in kinds)
 
-    def spent(self, bill: Bill) -> Spent:
+    def spent(self, bill: Ledger) -> EpsilonSpent:
         """Return what a bill comes to."""
         return spent(bill, self.privacy.delta, self.privacy.accountant)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.errors import InputError
-from fedfomo.privacy.accountant import Bill, Look, Records, added
+from fedfomo.privacy.accountant import Ledger, Query, Records, added
 from fedfomo.privacy.noise import Noise
 
 
@@ -26,23 +26,23 @@ class BudgetError(Exception):
 
 
 @dataclass
-class Meter:
+class BudgetTracker:
     """One client's account during one round: the noise it draws, and what it has to pay."""
 
     noise: Noise
-    before: Bill  # of earlier rounds
-    affords: Callable[[Bill], bool]  # whether a bill stays within the client's budget
+    before: Ledger  # of earlier rounds
+    affords: Callable[[Ledger], bool]  # whether a bill stays within the client's budget
     attempts: int = 1  # how often this round has to be paid
-    bill: dict[Look, int] = field(default_factory=dict[Look, int])  # of this round, once
-    _cleared: dict[Look, int] = field(default_factory=dict[Look, int])  # found affordable, and not yet taken
+    bill: dict[Query, int] = field(default_factory=dict[Query, int])  # of this round, once
+    _cleared: dict[Query, int] = field(default_factory=dict[Query, int])  # found affordable, and not yet taken
     _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
 
-    def clear(self, look: Look, times: int) -> None:
+    def clear(self, look: Query, times: int) -> None:
         """Make sure that so many looks can be paid, before the first of them is taken."""
         self._cleared[look] = times
         self._afford(self.bill)
 
-    def pay(self, look: Look, times: int = 1) -> None:
+    def charge(self, look: Query, times: int = 1) -> None:
         """Put looks on the bill before they are taken."""
         bill = added(self.bill, {look: times})
         if times <= self._cleared.get(look, 0):
@@ -51,7 +51,7 @@ class Meter:
             self._afford(bill)
         self.bill = bill
 
-    def pay_for_sample(self, look: Look, sample: bytes) -> None:
+    def pay_for_sample(self, look: Query, sample: bytes) -> None:
         """Put a look at a random sample on the bill.
 
         Chance protects a record once: k looks at one sample are one look at it with the noise of their mean, σ/√k.
@@ -59,7 +59,7 @@ class Meter:
         uses = self._uses.get((sample, look.records), 0)
         self._uses[sample, look.records] = uses + 1
         if uses == 0:
-            self.pay(look)
+            self.charge(look)
             return
         if self._cleared.get(look):
             self._cleared[look] -= 1
@@ -69,17 +69,17 @@ class Meter:
         self._afford(bill)
         self.bill = {kind: times for kind, times in bill.items() if times}
 
-    def _afford(self, bill: Bill) -> None:
+    def _afford(self, bill: Ledger) -> None:
         """Refuse a bill that, with all that was cleared, exceeds the budget."""
         if not self.affords(added(self.before, added(bill, self._cleared), self.attempts)):
             raise BudgetError
 
 
-class Sealed(Examples):
+class PrivateExamples(Examples):
     """Examples of one client that are read only through `opened`, by what adds noise and pays for it."""
 
     records: tuple[Records, ...]  # whose bill it is
-    meter: Meter
+    meter: BudgetTracker
     chance: float  # at which each record of the client came to be among these
     sample: bytes | None  # names the draw that made a random sample; None: these are no sample
     _expected: float
@@ -89,7 +89,7 @@ class Sealed(Examples):
         self,
         examples: Examples,
         records: tuple[Records, ...],
-        meter: Meter,
+        meter: BudgetTracker,
         chance: float = 1.0,
         expected: float | None = None,
         sample: bytes | None = None,
@@ -111,56 +111,56 @@ class Sealed(Examples):
     def clear(self, noise: float, chance: float, times: int) -> None:
         """Make sure that noisy looks at samples of these examples can be paid."""
         for records in self.records:
-            self.meter.clear(Look(records, noise, chance * self.chance), times)
+            self.meter.clear(Query(records, noise, chance * self.chance), times)
 
-    def pay(self, noise: float, times: int = 1) -> None:
+    def charge(self, noise: float, times: int = 1) -> None:
         """Pay for noisy looks at these examples."""
         for records in self.records:
-            look = Look(records, noise, self.chance)
+            look = Query(records, noise, self.chance)
             if self.sample is None:
-                self.meter.pay(look, times)
+                self.meter.charge(look, times)
             else:
                 for _ in range(times):
                     self.meter.pay_for_sample(look, self.sample)
 
-    def sampled(self, chance: float, rng: torch.Generator) -> Sealed:
+    def sampled(self, chance: float, rng: torch.Generator) -> PrivateExamples:
         """Take every example with the same chance, each by a draw of its own."""
         self._refuse_sample()
         name = hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=16).digest()
         chosen = (torch.rand(len(self), generator=rng, dtype=torch.float64) < chance).nonzero().flatten()
-        return Sealed(self._examples.take(chosen), self.records, self.meter, chance, chance * len(self), name)
+        return PrivateExamples(self._examples.take(chosen), self.records, self.meter, chance, chance * len(self), name)
 
     def __len__(self) -> int:
         return len(self._examples)
 
-    def take(self, indices: Tensor) -> Sealed:
+    def take(self, indices: Tensor) -> PrivateExamples:
         """Return some of the examples, still sealed."""
         self._refuse_sample()
-        return Sealed(self._examples.take(indices), self.records, self.meter)
+        return PrivateExamples(self._examples.take(indices), self.records, self.meter)
 
-    def augmented(self, rng: torch.Generator) -> Sealed:
+    def augmented(self, rng: torch.Generator) -> PrivateExamples:
         """Return the images shifted and mirrored, still sealed: each comes of one record, as before."""
         return self._with(self._examples.augmented(rng))
 
-    def to(self, device: torch.device) -> Sealed:
+    def to(self, device: torch.device) -> PrivateExamples:
         """Return the examples on a device, still sealed."""
         return self._with(self._examples.to(device))
 
-    def _with(self, examples: Examples) -> Sealed:
-        return Sealed(examples, self.records, self.meter, self.chance, self._expected, self.sample)
+    def _with(self, examples: Examples) -> PrivateExamples:
+        return PrivateExamples(examples, self.records, self.meter, self.chance, self._expected, self.sample)
 
-    def batches(self, size: int) -> Iterator[Sealed]:
+    def batches(self, size: int) -> Iterator[PrivateExamples]:
         """Cut the examples into batches, still sealed."""
         self._refuse_sample()
         for batch in self._examples.batches(size):
-            yield Sealed(batch, self.records, self.meter)
+            yield PrivateExamples(batch, self.records, self.meter)
 
-    def joined(self, *others: Examples) -> Sealed:
+    def joined(self, *others: Examples) -> PrivateExamples:
         """Return these examples and others behind them; what is joined to private records is as private as they are."""
         self._refuse_sample()
-        records = set(self.records).union(*(other.records for other in others if isinstance(other, Sealed)))
-        inside = [other.opened() if isinstance(other, Sealed) else other for other in others]
-        return Sealed(self._examples.joined(*inside), tuple(sorted(records)), self.meter)
+        records = set(self.records).union(*(other.records for other in others if isinstance(other, PrivateExamples)))
+        inside = [other.opened() if isinstance(other, PrivateExamples) else other for other in others]
+        return PrivateExamples(self._examples.joined(*inside), tuple(sorted(records)), self.meter)
 
     def _refuse_sample(self) -> None:
         if self.sample is not None:
@@ -177,10 +177,12 @@ class Sealed(Examples):
         raise _refusal("labels")
 
 
-def sealed(data: ClientData, meter: Meter) -> ClientData:
+def sealed(data: ClientData, meter: BudgetTracker) -> ClientData:
     """Seal a client's own data; its test examples are a simulation's yardstick, and nobody learns from them."""
     return ClientData(
-        Sealed(data.train, ("training",), meter), Sealed(data.validation, ("validation",), meter), data.test
+        PrivateExamples(data.train, ("training",), meter),
+        PrivateExamples(data.validation, ("validation",), meter),
+        data.test,
     )
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from fedfomo.core.data import Examples
 from fedfomo.core.model import Model
 from fedfomo.errors import InputError
-from fedfomo.privacy.private_data import Sealed
+from fedfomo.privacy.private_data import PrivateExamples
 
 
 @dataclass(frozen=True)
-class PrivateJudge:
+class PrivateEvaluator:
     """Tells losses that are clipped and noisy; or, without noise, exact ones, for which no guarantee is given."""
 
     noise: float | None  # in units of what one record can change
@@ -23,7 +23,7 @@ class PrivateJudge:
 
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss; NaN for each if there are no examples."""
-        if not isinstance(examples, Sealed):
+        if not isinstance(examples, PrivateExamples):
             raise InputError("a private judge was given examples that belong to no client: nobody could pay for them")
         records = examples.opened()
         if len(records) == 0 or not thetas:
@@ -34,9 +34,9 @@ class PrivateJudge:
                     "this method judges models by training records, whose guarantee would be gone:"
                     " give --privacy.validation-noise, or choose another method"
                 )
-            examples.pay(0.0, len(thetas))
+            examples.charge(0.0, len(thetas))
             return torch.tensor([model.loss(theta, records) for theta in thetas], dtype=torch.float64)
-        examples.pay(self.noise, len(thetas))
+        examples.charge(self.noise, len(thetas))
         means = torch.stack([mean_clipped_loss(model.losses_at(theta, records), self.clip) for theta in thetas])
         deviation = self.noise * self.clip / len(records)
         return means + deviation * examples.meter.noise.draw(len(thetas))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fedfomo.privacy.accountant import Spent
+from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.privacy.config import Privacy
 
 
-def privacy_sentences(spent: Mapping[int, Spent], privacy: Privacy) -> list[str]:
+def describe_privacy(spent: Mapping[int, EpsilonSpent], privacy: Privacy) -> list[str]:
     """Say what is guaranteed, and what is not; the client that spent most decides."""
     training = max(one.training for one in spent.values())
     validation = max(one.validation for one in spent.values())

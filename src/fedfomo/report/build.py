@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from fedfomo.algorithms.fedfomo_selection import epsilon_in
+from fedfomo.algorithms.fedfomo_selection import exploration_rate
 from fedfomo.core.data import is_enough
 from fedfomo.report import intervals
-from fedfomo.report.data import ClientFacts, Curves, Facts, Health, Judgement, MethodFacts, RoundFacts, Rows
-from fedfomo.report.inputs import Ended, Source
+from fedfomo.report.data import ClientFacts, Curves, Diagnostics, Evaluation, MethodFacts, ReportData, RoundFacts, Rows
+from fedfomo.report.inputs import FinalResult, ReportInput
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.text import helpers_of, site_sentence
@@ -24,7 +24,7 @@ MOST_COURSES = 100_000  # likewise, rounds × clients of the curves
 MATRIX_LIMIT = 300  # clients; a dense matrix of more is no smaller than the judgements that it is made of
 
 
-def compile_facts(source: Source) -> Facts:
+def build_report_data(source: ReportInput) -> ReportData:
     """Compute everything that a report shows."""
     local = source.ended.get("local")
     methods = [_method(name, ended, local) for name, ended in _local_first(source.ended).items()]
@@ -36,7 +36,7 @@ def compile_facts(source: Source) -> Facts:
     examined = ended.examined if ended else None
     receivers, givers = _orders(source)
     is_share = _is_share(source)
-    return Facts(
+    return ReportData(
         title=source.title,
         method=source.method,
         metric=source.metric,
@@ -65,12 +65,12 @@ def compile_facts(source: Source) -> Facts:
     )
 
 
-def _local_first(ended: Mapping[str, Ended]) -> dict[str, Ended]:
+def _local_first(ended: Mapping[str, FinalResult]) -> dict[str, FinalResult]:
     rank = {"local": 0, "fedavg": 1}
     return {name: ended[name] for name in sorted(ended, key=lambda name: rank.get(name, 2))}
 
 
-def _method(name: str, ended: Ended, local: Ended | None) -> MethodFacts:
+def _method(name: str, ended: FinalResult, local: FinalResult | None) -> MethodFacts:
     clients = sorted(ended.scores)
     scores = [_estimate(ended, client) for client in clients]
     gains: list[Estimate | None] = [None] * len(clients)
@@ -96,7 +96,7 @@ def _method(name: str, ended: Ended, local: Ended | None) -> MethodFacts:
     )
 
 
-def _estimate(ended: Ended, client: int) -> Estimate | None:
+def _estimate(ended: FinalResult, client: int) -> Estimate | None:
     score = ended.scores[client]
     if score.num_examples == 0 or not math.isfinite(score.accuracy):
         return None
@@ -107,7 +107,7 @@ def _estimate(ended: Ended, client: int) -> Estimate | None:
     return Estimate(score.accuracy, math.nan, math.nan)
 
 
-def _gain(ended: Ended, local: Ended, client: int) -> Estimate | None:
+def _gain(ended: FinalResult, local: FinalResult, client: int) -> Estimate | None:
     ours, theirs = _estimate(ended, client), _estimate(local, client)
     if ours is None or theirs is None:
         return None
@@ -116,7 +116,7 @@ def _gain(ended: Ended, local: Ended, client: int) -> Estimate | None:
     return intervals.of_unpaired_difference(ours, theirs)
 
 
-def _is_share(source: Source) -> bool:
+def _is_share(source: ReportInput) -> bool:
     ends = [score.accuracy for ended in source.ended.values() for score in ended.scores.values()]
     course: list[float | None] = [score["accuracy"] for line in source.lines for score in line["after_update"].values()]
     known = [value for value in (*ends, *course) if value is not None and math.isfinite(value)]
@@ -127,7 +127,7 @@ def _class_names(clients: Sequence[ClientFacts]) -> list[str]:
     return [str(label) for label in range(max((len(c.train_labels or []) for c in clients), default=0))]
 
 
-def _why_not(ended: Ended | None) -> str:
+def _why_not(ended: FinalResult | None) -> str:
     if ended is None:
         return "The run is still going on."
     if ended.examined is None:
@@ -154,7 +154,7 @@ class _Tally:
         self.reasons = [""] * self.num_clients
 
 
-def _history(source: Source) -> tuple[list[RoundFacts], Health]:
+def _history(source: ReportInput) -> tuple[list[RoundFacts], Diagnostics]:
     tally = _Tally(len(source.clients))
     rounds = [_round(source, line, tally) for line in source.lines]
     notes = list(source.notes)
@@ -167,16 +167,16 @@ def _history(source: Source) -> tuple[list[RoundFacts], Health]:
     if tally.suspected:
         rounds_of = ", ".join(f"{source.clients[n].name} ({number})" for n, number in sorted(tally.suspected.items()))
         notes.append(f"Uploads that hold nearly nothing new, by rounds; rounds.jsonl says what they are: {rounds_of}.")
-    return rounds, Health(tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes)
+    return rounds, Diagnostics(tally.fell_back, tally.took_part, tally.refused, tally.reasons, tally.dropped_out, notes)
 
 
-def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts:
-    judgements: list[Judgement] = []
+def _round(source: ReportInput, line: Mapping[str, Any], tally: _Tally) -> RoundFacts:
+    judgements: list[Evaluation] = []
     before = len(tally.met)
     for client, upload in line["uploads"].items():
         if "findings.ids" in upload:
             found = upload["findings.ids"], upload["findings.increments"], upload["findings.shares"]
-            judgements.append(Judgement(int(client), *found))
+            judgements.append(Evaluation(int(client), *found))
             tally.met.update((int(client), giver) for giver in found[0] if giver != int(client))
             if line["round"] > 0 and not any(found[2]) and not upload.get("findings.share_of_averages"):
                 tally.fell_back[int(client)] += 1
@@ -208,10 +208,10 @@ def _round(source: Source, line: Mapping[str, Any], tally: _Tally) -> RoundFacts
     )
 
 
-def _epsilon(source: Source, round: int) -> float | None:
+def _epsilon(source: ReportInput, round: int) -> float | None:
     if "epsilon" not in source.options or "epsilon_decay" not in source.options:
         return None
-    return epsilon_in(round, source.options["epsilon"], source.options["epsilon_decay"])
+    return exploration_rate(round, source.options["epsilon"], source.options["epsilon_decay"])
 
 
 def _thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
@@ -228,7 +228,7 @@ def _others(rows: Sequence[Sequence[float]], rounds: Sequence[RoundFacts]) -> li
     return [(sum(row) - row[client]) / max(1, len(rounds)) for client, row in enumerate(rows)]
 
 
-def _curves(source: Source) -> Curves:
+def _curves(source: ReportInput) -> Curves:
     number = len(source.clients)
     step = max(1, math.ceil(len(source.lines) * number / MOST_COURSES))
     lines = [line for line in source.lines if (len(source.lines) - 1 - line["round"]) % step == 0]
@@ -256,7 +256,7 @@ def _curves(source: Source) -> Curves:
     )
 
 
-def _orders(source: Source) -> tuple[list[int], list[int]]:
+def _orders(source: ReportInput) -> tuple[list[int], list[int]]:
     matrix = source.affinity or source.taken
     if matrix is None:
         everyone = list(range(len(source.clients)))
@@ -268,7 +268,7 @@ def _orders(source: Source) -> tuple[list[int], list[int]]:
     return order_rows(matrix), order_rows([list(column) for column in zip(*matrix, strict=True)])
 
 
-def _sentences(source: Source, own: MethodFacts | None, local: MethodFacts | None, is_share: bool) -> list[str]:
+def _sentences(source: ReportInput, own: MethodFacts | None, local: MethodFacts | None, is_share: bool) -> list[str]:
     if own is None:
         return []
     names = [client.name for client in source.clients]

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfomo.errors import require
-from fedfomo.report.comparison import Arena, ClientKey, compare_methods
+from fedfomo.report.comparison import ClientKey, ScenarioComparison, compare_methods
 from fedfomo.report.from_run import comparable, method_in_full
 from fedfomo.report.select_run import comparison_in
-from fedfomo.runs.config import Setting
-from fedfomo.runs.config_io import flags_of
+from fedfomo.runs.config import ExperimentConfig
+from fedfomo.runs.config_io import to_cli
 from fedfomo.runs.provenance import read_environment, same_clients
 from fedfomo.runs.run import read_config, read_record
 
 
-def arenas_of(folders: Sequence[Path]) -> list[Arena]:
+def compare_runs(folders: Sequence[Path]) -> list[ScenarioComparison]:
     """Sort finished runs by what they were played on, and set their methods against each other."""
     found: dict[tuple[str, str], dict[str, dict[int, Path]]] = {}  # by setting and data, method and seed
     for folder in _runs_in(folders):
@@ -60,12 +60,12 @@ def _runs_in(folders: Sequence[Path]) -> list[Path]:
     return finished
 
 
-def _title(setting: Setting) -> str:
+def _title(setting: ExperimentConfig) -> str:
     """Say what runs have in common that can be compared: all that decides a result, as far as it is not the default."""
-    usual, scenario = Setting(), setting.scenario
+    usual, scenario = ExperimentConfig(), setting.scenario
     said = replace(scenario, scenario=usual.scenario.scenario, clients=usual.scenario.clients)
     rest = replace(comparable(setting), scenario=said, rounds=usual.rounds)
-    further = [flag.removeprefix("--") for flag in flags_of(rest)]
+    further = [flag.removeprefix("--") for flag in to_cli(rest)]
     parts = [scenario.scenario, f"{scenario.clients} clients", *further, f"{setting.rounds} rounds"]
     return f"{setting.dataset}: {', '.join(parts)}"
 

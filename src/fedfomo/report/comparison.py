@@ -16,7 +16,7 @@ ClientKey = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Duel:
+class PairwiseComparison:
     """One method against another on the same clients."""
 
     method: str
@@ -31,17 +31,17 @@ class Duel:
 
 
 @dataclass(frozen=True)
-class Arena:
+class ScenarioComparison:
     """One scenario, with every method that was played on it."""
 
     title: str
     seeds: list[int]
     means: dict[str, float]
     num_seeds: dict[str, int]  # behind each mean
-    duels: list[Duel]
+    duels: list[PairwiseComparison]
 
 
-def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]]) -> Arena:
+def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]]) -> ScenarioComparison:
     """Set every method against every other."""
     known = {
         method: {key: value for key, value in values.items() if math.isfinite(value)}
@@ -56,19 +56,23 @@ def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]])
     means = {method: fmean(values.values()) for method, values in known.items() if values}
     seeds = {method: {seed for seed, _ in values} for method, values in known.items()}
     num_seeds = {method: len(seeds[method]) for method in means}
-    return Arena(title, sorted(set[int]().union(*seeds.values())), means, num_seeds, duels)
+    return ScenarioComparison(title, sorted(set[int]().union(*seeds.values())), means, num_seeds, duels)
 
 
-def _duel(method: str, against: str, ours: Mapping[ClientKey, float], theirs: Mapping[ClientKey, float]) -> Duel | None:
+def _duel(
+    method: str, against: str, ours: Mapping[ClientKey, float], theirs: Mapping[ClientKey, float]
+) -> PairwiseComparison | None:
     gaps = [ours[key] - theirs[key] for key in sorted(ours) if key in theirs]
     if not gaps:
         return None
     better, worse = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
     low = percentile(sorted(gaps), 0.1)
-    return Duel(method, against, gaps, of_mean_gap(gaps), min(gaps), low, better, len(gaps) - better - worse, worse)
+    return PairwiseComparison(
+        method, against, gaps, of_mean_gap(gaps), min(gaps), low, better, len(gaps) - better - worse, worse
+    )
 
 
-def comparison_facts(arenas: list[Arena]) -> dict[str, object]:
+def comparison_facts(arenas: list[ScenarioComparison]) -> dict[str, object]:
     """Return what the page of a comparison shows."""
     return {
         "arenas": [

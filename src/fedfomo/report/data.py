@@ -46,7 +46,7 @@ class MethodFacts:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Evaluation:
     """What one client found out about some others, itself among them, in one round."""
 
     receiver: int
@@ -60,7 +60,7 @@ class RoundFacts:
     """What happened in one round."""
 
     round: int  # from 1
-    judgements: list[Judgement]
+    judgements: list[Evaluation]
     new_pairs: int  # receivers and givers that met for the first time
     pairs_met: float  # share of all pairs of different clients that have met by now
     epsilon: float | None  # the chance of a random model in a slot, where the method has one
@@ -84,7 +84,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Health:
+class Diagnostics:
     """What went wrong, or might have."""
 
     fell_back: list[int]  # rounds in which neither its own training nor a model it was sent helped a client: it stayed
@@ -115,7 +115,7 @@ class Reproduce:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportData:
     """One run, with the runs that it is measured against."""
 
     title: str
@@ -140,7 +140,7 @@ class Facts:
     givers: list[int]
     sentences: list[str]  # one a client
     advice: str  # what is missing, and how to get it
-    health: Health
+    health: Diagnostics
     privacy: PrivacyFacts | None  # None: there was none
     reproduce: Reproduce
 

@@ -14,9 +14,9 @@ from fedfomo.core.archives import read_tensors
 from fedfomo.errors import InputError, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.report.data import ClientFacts, PrivacyFacts, Reproduce
-from fedfomo.report.inputs import Ended, Source, judged_first
+from fedfomo.report.inputs import FinalResult, ReportInput, judged_first
 from fedfomo.report.per_example import (
-    Examination,
+    PerExampleScores,
     examine,
     label_counts,
     read_examination,
@@ -24,8 +24,8 @@ from fedfomo.report.per_example import (
     write_examination,
 )
 from fedfomo.report.select_run import comparison_in, has_begun
-from fedfomo.runs.config import WHEREABOUTS, CompareConfig, RunConfig, Setting
-from fedfomo.runs.config_io import flags_of, named, options_of
+from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig
+from fedfomo.runs.config_io import named, parse_options, to_cli
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
 from fedfomo.runs.run import RunRecord, read_config, read_record
 from fedfomo.runs.setup import Prepared, prepare
@@ -33,7 +33,7 @@ from fedfomo.runs.setup import Prepared, prepare
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
 # Settings in which runs may differ and still be compared: where and how a run is computed.
-MAY_DIFFER = (*WHEREABOUTS, "device", "stack", "evaluate_every")
+MAY_DIFFER = (*NOT_RESULT_RELEVANT, "device", "stack", "evaluate_every")
 
 
 def prepare_run(folder: Path) -> Prepared | InputError:
@@ -53,7 +53,7 @@ def prepare_run(folder: Path) -> Prepared | InputError:
     return prepared
 
 
-def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputError | None = None) -> Source:
+def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputError | None = None) -> ReportInput:
     """Collect everything about one run, and how the runs beside it ended."""
     prepared = loaded if isinstance(loaded, Prepared) else None
     config = read_config(folder)
@@ -65,9 +65,9 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
     ended = _ended_runs(folder, config, [*alike, *beside])
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
-    algorithm: Any = make_algorithm(config.method, options_of(config.options))
+    algorithm: Any = make_algorithm(config.method, parse_options(config.options))
     targets: list[int] = environment["targets"]
-    return Source(
+    return ReportInput(
         title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
         method=config.method,
         options=asdict(algorithm),
@@ -121,14 +121,14 @@ def _comparison(folder: Path) -> CompareConfig | None:
 
 def method_in_full(config: RunConfig) -> str:
     """Name a method with its options, as far as they are not the default."""
-    chosen, usual = (vars(make_algorithm(config.method, given)) for given in (options_of(config.options), None))
+    chosen, usual = (vars(make_algorithm(config.method, given)) for given in (parse_options(config.options), None))
     options = [f"{name}={value}" for name, value in chosen.items() if value != usual[name]]
     return f"{config.method} ({', '.join(options)})" if options else config.method
 
 
-def comparable(setting: Setting) -> Setting:
+def comparable(setting: ExperimentConfig) -> ExperimentConfig:
     """Return what runs that stand side by side have in common: all that decides a result."""
-    usual = Setting()
+    usual = ExperimentConfig()
     return replace(setting, **{name: getattr(usual, name) for name in MAY_DIFFER})
 
 
@@ -174,11 +174,11 @@ def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Pre
     ]
 
 
-def _ended(folder: Path, about: Path, prepared: Prepared | None) -> Ended:
+def _ended(folder: Path, about: Path, prepared: Prepared | None) -> FinalResult:
     record = read_record(folder)
     traffic = record.traffic
     of_seeds = {run: read_record(run) for run in _runs_of_seeds(folder, record.method)}
-    return Ended(
+    return FinalResult(
         scores=record.after_update,
         bytes_moved=traffic.bytes_down + traffic.bytes_up,
         gradients=record.gradients,
@@ -188,7 +188,7 @@ def _ended(folder: Path, about: Path, prepared: Prepared | None) -> Ended:
     )
 
 
-def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosses: bool) -> Examination | None:
+def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosses: bool) -> PerExampleScores | None:
     kept = folder / "examination.json"
     if kept.exists():
         found = read_examination(kept)
@@ -209,7 +209,7 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
     return found
 
 
-def _is_of_run(found: Examination, record: RunRecord) -> bool:
+def _is_of_run(found: PerExampleScores, record: RunRecord) -> bool:
     """Tell whether models were tried on as many test examples as the run itself tried them on."""
     tried = [record.after_update[client].num_examples for client in sorted(record.after_update)]
     return [len(figures) for figures in found.figures] == tried
@@ -239,10 +239,10 @@ def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) 
     for name in ("config.toml", "rounds.jsonl"):
         if (folder / name).exists():
             hashes[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    command = " ".join(["fedfomo run", *flags_of(replace(config, out=None), ALWAYS_NAMED)])
+    command = " ".join(["fedfomo run", *to_cli(replace(config, out=None), ALWAYS_NAMED)])
     comparison = _comparison(folder)
     if comparison:
-        command += "\n" + " ".join(["fedfomo compare", *flags_of(replace(comparison, out=None), ALWAYS_NAMED)])
+        command += "\n" + " ".join(["fedfomo compare", *to_cli(replace(comparison, out=None), ALWAYS_NAMED)])
     versions = {"python": environment["python"], **environment["versions"]}
     return Reproduce(command, (folder / "config.toml").read_text(), hashes, versions)
 
@@ -294,5 +294,5 @@ def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
         seeds=(config.seed,),
         setting=config.setting,
     )
-    command = " ".join(["fedfomo compare", *flags_of(comparison, ALWAYS_NAMED)])
+    command = " ".join(["fedfomo compare", *to_cli(comparison, ALWAYS_NAMED)])
     return f"This run has no {' and no '.join(missing)} beside it. To measure it against them, run: {command}"

@@ -12,13 +12,13 @@ from typing import Any
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.round import AnyAlgorithm
 from fedfomo.datasets.bundled import fingerprint
-from fedfomo.report.build import compile_facts
-from fedfomo.report.data import ClientFacts, Facts, PrivacyFacts, Reproduce
-from fedfomo.report.inputs import Ended, Source, judged_first
+from fedfomo.report.build import build_report_data
+from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportData, Reproduce
+from fedfomo.report.inputs import FinalResult, ReportInput, judged_first
 from fedfomo.report.per_example import examine, label_counts
-from fedfomo.simulation.client_batching import Seconds
+from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.simulate import RunResult
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 
 
 @dataclass
@@ -28,18 +28,18 @@ class Log:
     lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     seconds: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
 
-    def hear(self, line: dict[str, Any], seconds: Seconds) -> None:
+    def hear(self, line: dict[str, Any], seconds: Timings) -> None:
         """Keep one round's line."""
         self.lines.append(line)
         self.seconds[line["round"]] = asdict(seconds)
 
 
 @dataclass(frozen=True)
-class Played:
+class FinishedRuns:
     """What `federate` was asked for, and what came of it."""
 
     names: Sequence[str]
-    problem: Problem
+    problem: FederatedProblem
     method: str
     algorithm: AnyAlgorithm
     results: Mapping[str, RunResult]  # by method
@@ -48,21 +48,21 @@ class Played:
     metric: str
 
 
-def site_facts(played: Played, notes: Sequence[str]) -> tuple[Facts, tuple[str, ...]]:
+def site_facts(played: FinishedRuns, notes: Sequence[str]) -> tuple[ReportData, tuple[str, ...]]:
     """Compute what a report shows, and return the notes with what there is to say of that."""
     try:
-        return compile_facts(_source(played, notes)), tuple(notes)
+        return build_report_data(_source(played, notes)), tuple(notes)
     except Exception as error:  # whatever a user's own code raises: hours of training must not be lost to a page
         failed = f"note: the report holds scores alone, since making it failed ({type(error).__name__}: {error})"
         told = (*notes, failed)
         return _scores_alone(played, told), told
 
 
-def _scores_alone(played: Played, notes: Sequence[str]) -> Facts:
+def _scores_alone(played: FinishedRuns, notes: Sequence[str]) -> ReportData:
     names, problem, method, results = played.names, played.problem, played.method, played.results
     own, alone = results[method].after_update, results["local"].after_update
-    facts = compile_facts(
-        Source(
+    facts = build_report_data(
+        ReportInput(
             title=_title(names),
             method=method,
             options={},
@@ -89,14 +89,14 @@ def _scores_alone(played: Played, notes: Sequence[str]) -> Facts:
     return replace(facts, is_finished=True, is_share=False, sentences=sentences, advice=why, why_not_crossed=why)
 
 
-def _source(played: Played, notes: Sequence[str]) -> Source:
+def _source(played: FinishedRuns, notes: Sequence[str]) -> ReportInput:
     """Collect what is known of the sites, of the method's run, and of how those beside it ended."""
     names, problem, method, algorithm = played.names, played.problem, played.method, played.algorithm
     results, call, log = played.results, played.call, played.log
     result = results[method]
     missing = "" if "fedavg" in results else "FedAvg was not run beside it: federate(..., beside=('fedavg',)) adds it."
     options: Any = algorithm
-    return Source(
+    return ReportInput(
         title=_title(names),
         method=method,
         options=asdict(options),
@@ -127,7 +127,7 @@ def _title(names: Sequence[str]) -> str:
 
 
 def _clients(
-    names: Sequence[str], problem: Problem, counts: tuple[list[list[int]], list[list[int]]] | None
+    names: Sequence[str], problem: FederatedProblem, counts: tuple[list[list[int]], list[list[int]]] | None
 ) -> list[ClientFacts]:
     return [
         ClientFacts(
@@ -142,10 +142,10 @@ def _clients(
     ]
 
 
-def _ended(problem: Problem, algorithm: AnyAlgorithm, result: RunResult, crosses: bool) -> Ended:
+def _ended(problem: FederatedProblem, algorithm: AnyAlgorithm, result: RunResult, crosses: bool) -> FinalResult:
     thetas = [result.models[client] for client in sorted(result.models)]
     traffic = result.traffic
-    return Ended(
+    return FinalResult(
         scores=result.after_update,
         bytes_moved=traffic.bytes_down + traffic.bytes_up,
         gradients=result.gradients,
@@ -153,7 +153,7 @@ def _ended(problem: Problem, algorithm: AnyAlgorithm, result: RunResult, crosses
     )
 
 
-def _privacy(problem: Problem, result: RunResult) -> PrivacyFacts | None:
+def _privacy(problem: FederatedProblem, result: RunResult) -> PrivacyFacts | None:
     if result.spent is None:
         return None
     training = max(spent.training for spent in result.spent.values())
@@ -165,7 +165,7 @@ def _guaranteed(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _reproduce(names: Sequence[str], problem: Problem, call: Mapping[str, Any]) -> Reproduce:
+def _reproduce(names: Sequence[str], problem: FederatedProblem, call: Mapping[str, Any]) -> Reproduce:
     arguments = ", ".join(f"{name}={_spelled(value)}" for name, value in call.items())
     hashes = {
         name: fingerprint(own.train, own.validation, own.test) for name, own in zip(names, problem.clients, strict=True)

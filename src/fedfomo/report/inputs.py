@@ -9,17 +9,17 @@ from typing import Any
 from fedfomo.core.model import Score
 from fedfomo.core.round import AnyAlgorithm
 from fedfomo.report.data import ClientFacts, PrivacyFacts, Reproduce
-from fedfomo.report.per_example import Examination
+from fedfomo.report.per_example import PerExampleScores
 
 
 @dataclass(frozen=True)
-class Ended:
+class FinalResult:
     """How one method ended, on the clients of the report."""
 
     scores: Mapping[int, Score]
     bytes_moved: int
     gradients: int
-    examined: Examination | None  # None: its models, or the data, are not at hand
+    examined: PerExampleScores | None  # None: its models, or the data, are not at hand
     seed_means: list[float] = field(default_factory=list[float])
     gains_by_seed: list[list[float]] = field(default_factory=list[list[float]])  # of every client, over training alone
 
@@ -30,7 +30,7 @@ def judged_first(algorithm: AnyAlgorithm) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReportInput:
     """One run, with the runs that it is measured against."""
 
     title: str
@@ -42,7 +42,7 @@ class Source:
     clients: list[ClientFacts]
     lines: Sequence[Mapping[str, Any]]  # of the log, one a round
     seconds: Mapping[int, Mapping[str, float]]  # by round, where it is known
-    ended: Mapping[str, Ended]  # by method
+    ended: Mapping[str, FinalResult]  # by method
     affinity: list[list[float]] | None
     taken: list[list[float]] | None
     own_targets: bool  # whether everybody is judged on data like its own

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 
 from fedfomo.io import write_atomically
-from fedfomo.report.data import Facts
+from fedfomo.report.data import ReportData
 
 SCRIPTS = (
     "core.js",
@@ -25,7 +25,7 @@ SCRIPTS = (
 COMPARISON_SCRIPTS = ("core.js", "theme.js", "comparison.js")
 
 
-def write_report(facts: Facts, path: Path) -> Path:
+def write_report(facts: ReportData, path: Path) -> Path:
     """Write the page aside and put it in place at once: a browser may be reading the one before."""
     return write_page(path, _title(facts), facts.to_json(), SCRIPTS)
 
@@ -49,7 +49,7 @@ def render(title: str, facts: str, scripts: tuple[str, ...]) -> str:
     )
 
 
-def _title(facts: Facts) -> str:
+def _title(facts: ReportData) -> str:
     return f"{facts.method}: {facts.title}"
 
 

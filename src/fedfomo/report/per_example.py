@@ -22,7 +22,7 @@ CROSS_SECONDS = 60.0  # more than that is for those who ask
 
 
 @dataclass(frozen=True)
-class Examination:
+class PerExampleScores:
     """What one method's final models do."""
 
     figures: list[list[float]]  # each client's model on each of its own test examples
@@ -32,13 +32,13 @@ class Examination:
 
 def examine(
     model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData], crosses: bool = False
-) -> Examination:
+) -> PerExampleScores:
     """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
     figures = [_figures(model, theta, data.test) for theta, data in zip(thetas, clients, strict=True)]
     if not crosses:
-        return Examination(figures, None, "")
+        return PerExampleScores(figures, None, "")
     if len(clients) > CROSS_LIMIT:
-        return Examination(figures, None, f"{len(clients)} clients are too many for a matrix of all pairs")
+        return PerExampleScores(figures, None, f"{len(clients)} clients are too many for a matrix of all pairs")
     cross: list[list[float]] = []
     started = time.perf_counter()
     tests = [data.test for data in clients]
@@ -54,19 +54,19 @@ def examine(
         needed = (time.perf_counter() - started) / len(cross) * len(clients)
         if needed > CROSS_SECONDS:
             why = f"trying all {len(clients)} models on all targets would take about {needed / 60:.0f} minutes"
-            return Examination(figures, None, why)
-    return Examination(figures, cross, "")
+            return PerExampleScores(figures, None, why)
+    return PerExampleScores(figures, cross, "")
 
 
-def write_examination(path: Path, found: Examination) -> None:
+def write_examination(path: Path, found: PerExampleScores) -> None:
     """Keep an examination, so that the next report need not repeat it."""
     write_atomically(path, to_json(asdict(found)).encode())
 
 
-def read_examination(path: Path) -> Examination:
+def read_examination(path: Path) -> PerExampleScores:
     """Read an examination that was kept."""
     with reading(path, "delete it, and it is made again"):
-        found = Examination(**json.loads(path.read_bytes()))
+        found = PerExampleScores(**json.loads(path.read_bytes()))
         return replace(
             found, figures=_numbers(found.figures), cross=None if found.cross is None else _numbers(found.cross)
         )

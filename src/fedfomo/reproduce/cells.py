@@ -8,8 +8,8 @@ from typing import Any
 
 from fedfomo.errors import unknown
 from fedfomo.privacy.config import Privacy
-from fedfomo.runs.config import RunConfig, Setting
-from fedfomo.runs.config_io import build, flags_of
+from fedfomo.runs.config import ExperimentConfig, RunConfig
+from fedfomo.runs.config_io import build, to_cli
 
 SCALES: dict[str, str] = {
     "smoke": "seconds: handwritten digits, two rounds of one epoch; shows that everything runs, and nothing else",
@@ -137,7 +137,7 @@ class Cell:
 
     def config(self, data: Path | None = None, workers: int | None = None) -> RunConfig:
         """Return the run that this cell is."""
-        setting = build(Setting, self.case.at(self.scale))
+        setting = build(ExperimentConfig, self.case.at(self.scale))
         if self.case.noise is not None:
             setting = replace(setting, privacy=Privacy(noise=self.case.noise, delta=DELTA))
         needs_data = setting.dataset != "digits"
@@ -151,11 +151,11 @@ class Cell:
             always.append("distributions")
         if self.case.noise is not None:
             always.append("privacy.delta")
-        return " ".join(["fedfomo run", *flags_of(self.config(Path("FOLDER")), tuple(always))])
+        return " ".join(["fedfomo run", *to_cli(self.config(Path("FOLDER")), tuple(always))])
 
     def gradients(self) -> float:
         """Estimate how many examples the run differentiates, or how many would take as long."""
-        setting = build(Setting, self.case.at(self.scale))
+        setting = build(ExperimentConfig, self.case.at(self.scale))
         scenario = setting.scenario
         examples = IMAGES[setting.dataset] * scenario.data_fraction * (1 - scenario.validation_fraction)
         work = self.variant.work_among(scenario.clients) * (1.0 if self.case.noise is None else PRIVATE_WORK)

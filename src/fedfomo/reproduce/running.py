@@ -19,10 +19,10 @@ from fedfomo.core.model import Score
 from fedfomo.engine.run_dir import lock, to_json
 from fedfomo.io import write_atomically
 from fedfomo.reproduce.cells import Cell
-from fedfomo.runs.config import WHEREABOUTS, RunConfig
+from fedfomo.runs.config import NOT_RESULT_RELEVANT, RunConfig
 from fedfomo.runs.config_io import write_toml
 from fedfomo.runs.provenance import source_digest
-from fedfomo.runs.run import RunRecord, Tell, go_on, start_run
+from fedfomo.runs.run import RunRecord, Tell, run_or_resume, start_run
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Watcher
 
@@ -102,7 +102,7 @@ def compute(
         folder.mkdir(parents=True)
         start_run(config, folder, prepared)
     stopwatch = Stopwatch(folder / "seconds.json", watcher)
-    record = go_on(folder, prepared, stopwatch, tell)
+    record = run_or_resume(folder, prepared, stopwatch, tell)
     content = describe(cell, config, folder, record, stopwatch.seconds)
     path = results / cell.file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def can_go_on(folder: Path, config: RunConfig) -> bool:
 
 
 def _decisive(configuration: str) -> list[str]:
-    return [line for line in configuration.splitlines() if line.partition(" = ")[0] not in WHEREABOUTS]
+    return [line for line in configuration.splitlines() if line.partition(" = ")[0] not in NOT_RESULT_RELEVANT]
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     setting: dict[str, Any] = values.pop("setting")
     parts = {name: setting.pop(name) for name in ("scenario", "training")}
     flat = {**values, **setting, **parts["scenario"], **parts["training"]}
-    return {name: value for name, value in flat.items() if name not in (*WHEREABOUTS, "out")}
+    return {name: value for name, value in flat.items() if name not in (*NOT_RESULT_RELEVANT, "out")}
 
 
 def _scores(scores: Mapping[int, Score], clients: int) -> dict[str, list[float | None]]:

@@ -14,7 +14,7 @@ from fedfomo.runs.trackers import TRACKERS
 
 # What suits a data set: smaller batches for digits, of which a client has a few dozen; the paper's own rate for MNIST;
 # for all of the paper's sets inputs on one scale, and for photographs the variations with which its authors trained.
-SUITED: dict[str, dict[str, Any]] = {
+DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
     "digits": {"batch_size": 20},
     "mnist": {"learning_rate": 0.01, "standardise": True},
     "cifar10": {"standardise": True, "augment": True},
@@ -22,11 +22,11 @@ SUITED: dict[str, dict[str, Any]] = {
 }
 
 # Settings that say where a run is computed and who is told of it: no result depends on them.
-WHEREABOUTS = ("data", "workers", "executor", "track")
+NOT_RESULT_RELEVANT = ("data", "workers", "executor", "track")
 
 
 @dataclass(frozen=True)
-class Setting:
+class ExperimentConfig:
     """What methods are compared on: data, clients, network, training, length."""
 
     dataset: str = "digits"
@@ -38,7 +38,7 @@ class Setting:
     network: str = "auto"
     """mlp, small_cnn (the authors' code has it), mcmahan_cnn or vgg11; auto: mlp for small images, else small_cnn."""
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
-    training: Sgd = field(default_factory=lambda: Sgd(**SUITED["digits"]))
+    training: Sgd = field(default_factory=lambda: Sgd(**DATASET_DEFAULTS["digits"]))
     privacy: Privacy = field(default_factory=Privacy)
     rounds: int = 20
     """Communication rounds."""
@@ -95,7 +95,7 @@ class RunConfig:
     """Decides every random draw: clients' data, initial model, cohorts, shuffles, exploration."""
     out: Path | None = None
     """Folder for the run; it must not exist yet. By default runs/ and the time."""
-    setting: Setting = field(default_factory=Setting)
+    setting: ExperimentConfig = field(default_factory=ExperimentConfig)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class CompareConfig:
     """One run of every method for each."""
     out: Path | None = None
     """Folder for the runs; it must not exist yet. By default runs/ and the time."""
-    setting: Setting = field(default_factory=Setting)
+    setting: ExperimentConfig = field(default_factory=ExperimentConfig)
 
     def __post_init__(self) -> None:
         require(bool(self.methods), "give at least one method; `fedfomo methods` lists them")

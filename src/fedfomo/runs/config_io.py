@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.privacy.config import Privacy
-from fedfomo.runs.config import SUITED, Setting
+from fedfomo.runs.config import DATASET_DEFAULTS, ExperimentConfig
 
 C = TypeVar("C")
 
@@ -20,7 +20,7 @@ C = TypeVar("C")
 TABLES = {Privacy}
 
 
-def options_of(pairs: tuple[str, ...]) -> dict[str, str]:
+def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
     """Read name=value pairs."""
     options: dict[str, str] = {}
     for pair in pairs:
@@ -68,7 +68,11 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 def build(kind: type[C], table: dict[str, Any], path: Path = Path("flags")) -> C:
     """Build a configuration from values; what they leave open takes the default, for the data set if there is one."""
-    suited = SUITED.get(str(table.get("dataset", Setting.dataset)), {}) if "dataset" in _keys(kind) else {}
+    suited = (
+        DATASET_DEFAULTS.get(str(table.get("dataset", ExperimentConfig.dataset)), {})
+        if "dataset" in _keys(kind)
+        else {}
+    )
     return _from_table(kind, {**suited, **table}, path)
 
 
@@ -77,7 +81,7 @@ def write_toml(config: Any) -> str:
     return "\n".join(_to_lines(config)) + "\n"
 
 
-def flags_of(config: Any, always: tuple[str, ...] = ()) -> list[str]:
+def to_cli(config: Any, always: tuple[str, ...] = ()) -> list[str]:
     """Spell a configuration as flags: what differs from the defaults for its data set, and what is always named."""
     table = named(config)
     usual = named(build(type(config), {"dataset": table["dataset"]} if "dataset" in table else {}))

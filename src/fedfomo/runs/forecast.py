@@ -8,13 +8,13 @@ from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.rng import stream
 from fedfomo.core.round import cohort_size
-from fedfomo.simulation.config import Plan
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.worker import FederatedProblem
 
 MEASURED_BATCHES = 4
 
 
-def forecast_seconds(problem: Problem, plan: Plan) -> float:
+def forecast_seconds(problem: FederatedProblem, plan: SimulationConfig) -> float:
     """Train one client for a few batches and scale up; scoring is taken to cost as much again as one epoch."""
     trainer = problem.trainer
     if not isinstance(trainer, Sgd):

@@ -17,14 +17,14 @@ from fedfomo.core.determinism import THREADS, instructions, processor
 from fedfomo.datasets.partitions import Partition
 from fedfomo.errors import require
 from fedfomo.io import read_json, to_json, write_atomically
-from fedfomo.runs.config import Setting
+from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import Prepared, network_name
 
 # What tells the clients of one run from those of another; older runs say nothing of "split".
 CLIENTS = ("data", "examples", "groups", "targets", "split")
 
 
-def write_environment(folder: Path, prepared: Prepared, setting: Setting) -> None:
+def write_environment(folder: Path, prepared: Prepared, setting: ExperimentConfig) -> None:
     """Write down the versions, the kind of processor, the data and the network of a run."""
     environment = _environment(prepared, setting)
     write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
@@ -62,7 +62,7 @@ def check_clients(folder: Path, prepared: Prepared) -> None:
     require(is_same, f"{problem}: {cause}; go on with those that it was begun with, or start a new run")
 
 
-def check_surroundings(folder: Path, tell: Callable[[str], None]) -> None:
+def check_machine(folder: Path, tell: Callable[[str], None]) -> None:
     """Refuse to go on where sums are taken in another order: their last bits would be others; tell of other code."""
     begun, here = read_environment(folder), instructions()
     then = begun.get("instructions", here)
@@ -84,7 +84,7 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def _environment(prepared: Prepared, setting: Setting) -> dict[str, Any]:
+def _environment(prepared: Prepared, setting: ExperimentConfig) -> dict[str, Any]:
     shape = tuple(prepared.data.train.inputs.shape[1:])
     libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
     scenario = prepared.scenario

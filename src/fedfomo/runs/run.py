@@ -17,16 +17,16 @@ import torch
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
 from fedfomo.core.clustering import agreement, group_by_affinity
 from fedfomo.core.model import Score
-from fedfomo.core.round import Traffic
-from fedfomo.core.sparse import SparseTable
-from fedfomo.engine.run_dir import RunHome
+from fedfomo.core.round import CommunicationCost
+from fedfomo.core.sparse import SparseMatrix
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.io import to_json, write_atomically
-from fedfomo.privacy.accountant import Spent
-from fedfomo.runs.config import WHEREABOUTS, CompareConfig, RunConfig, Setting
-from fedfomo.runs.config_io import options_of, read_toml, write_toml
+from fedfomo.privacy.accountant import EpsilonSpent
+from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig
+from fedfomo.runs.config_io import parse_options, read_toml, write_toml
 from fedfomo.runs.metrics import Summary, summarise
-from fedfomo.runs.provenance import check_clients, check_surroundings, write_environment
+from fedfomo.runs.provenance import check_clients, check_machine, write_environment
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Listener, Watcher
 from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
@@ -43,12 +43,12 @@ class RunRecord:
     seed: int
     after_update: Mapping[int, Score]
     after_training: Mapping[int, Score]
-    traffic: Traffic
+    traffic: CommunicationCost
     affinity: list[list[float]] | None  # who values whom: receiver × giver
     taken: list[list[float]] | None  # who has learnt from whom
     refusals: Mapping[int, int]  # how many uploads of each client were refused
     gradients: int  # how many examples were differentiated, each as often as it was
-    spent: Mapping[int, Spent] | None  # ε of each client's records at the end; None: the run was not private
+    spent: Mapping[int, EpsilonSpent] | None  # ε of each client's records at the end; None: the run was not private
     groups: list[int] | None  # the distribution that each client draws its training data from
     groups_found: list[int] | None  # by clustering the affinity matrix
     group_agreement: float | None  # adjusted Rand index between the two
@@ -74,7 +74,7 @@ def new_folder(out: Path | None, name: str) -> Path:
     return folder
 
 
-def anchored(setting: Setting) -> Setting:
+def absolute_paths(setting: ExperimentConfig) -> ExperimentConfig:
     """Name the folder of the data so that it is found from anywhere."""
     return setting if setting.data is None else replace(setting, data=setting.data.absolute())
 
@@ -85,7 +85,7 @@ def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     write_environment(folder, prepared, config.setting)
 
 
-def go_on(
+def run_or_resume(
     folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
 ) -> RunRecord:
     """Run what is left of a run, from its configuration and its newest checkpoint."""
@@ -93,25 +93,25 @@ def go_on(
     if (folder / "environment.json").exists():
         check_clients(folder, prepared)
     finished = folder / "result.json"
-    if finished.exists() and not RunHome.needs_clearing(folder):
+    if finished.exists() and not RunDirectory.needs_clearing(folder):
         return read_record(folder)
-    algorithm = make_algorithm(config.method, options_of(config.options))
-    home = RunHome(folder, _digest(config, prepared), tell)
+    algorithm = make_algorithm(config.method, parse_options(config.options))
+    home = RunDirectory(folder, _digest(config, prepared), tell)
     started = time.monotonic()
     try:
         if finished.exists():  # whoever finished the run was killed before it had cleared up, or was here until now
-            home.clear_up()
+            home.remove_checkpoints()
             return read_record(folder)
         if not (folder / "environment.json").exists():
             write_environment(folder, prepared, config.setting)
-        check_surroundings(folder, tell)
+        check_machine(folder, tell)
         result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
         network = prepared.problem.model_of(algorithm)
         for client, model in result.models.items():
             home.write_tensors(f"models/client-{client:05d}.safetensors", network.state_dict(model))
         record = _record(config, prepared, result, time.monotonic() - started)
         write_atomically(finished, to_json(asdict(record), indent=1).encode())
-        home.clear_up()
+        home.remove_checkpoints()
         return record
     finally:
         home.close()
@@ -131,7 +131,7 @@ def read_record(folder: Path) -> RunRecord:
         content: dict[str, Any] = json.loads(path.read_bytes())
         for point in ("after_update", "after_training"):
             content[point] = {int(client): _score(score) for client, score in content[point].items()}
-        content["traffic"] = Traffic(**content["traffic"])
+        content["traffic"] = CommunicationCost(**content["traffic"])
         content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
         if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
             content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
@@ -160,14 +160,14 @@ def runs_of(config: CompareConfig) -> list[RunConfig]:
     ]
 
 
-def left_out(config: CompareConfig) -> list[str]:
+def excluded_methods(config: CompareConfig) -> list[str]:
     """Say which methods a comparison of all leaves out, and why."""
     if config.methods != ("all",):
         return []
     return [f"{method} is left out: {reason}" for method, reason in _impossible(config.setting).items()]
 
 
-def _impossible(setting: Setting) -> dict[str, str]:
+def _impossible(setting: ExperimentConfig) -> dict[str, str]:
     """Name the methods that cannot run in a setting, each with the reason."""
     found: dict[str, str] = {}
     if not setting.scenario.has_groups:
@@ -185,8 +185,8 @@ def _score(content: dict[str, Any]) -> Score:
     return Score(loss, accuracy, content["num_examples"])
 
 
-def _spent(content: dict[str, float | None]) -> Spent:
-    return Spent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
+def _spent(content: dict[str, float | None]) -> EpsilonSpent:
+    return EpsilonSpent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
 
 
 def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:
@@ -199,7 +199,7 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
         found = group_by_affinity(torch.tensor(affinity, dtype=torch.float64), len(set(groups)))
     return RunRecord(
         method=config.method,
-        options=options_of(config.options),
+        options=parse_options(config.options),
         seed=config.seed,
         after_update=result.after_update,
         after_training=result.after_training,
@@ -216,7 +216,7 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
     )
 
 
-def _rows(table: SparseTable | None) -> list[list[float]] | None:
+def _rows(table: SparseMatrix | None) -> list[list[float]] | None:
     return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
 
 
@@ -224,7 +224,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = asdict(config)
     setting: dict[str, Any] = settings["setting"]
-    for name in WHEREABOUTS:
+    for name in NOT_RESULT_RELEVANT:
         del setting[name]
     del settings["out"]
     later = [(setting, name) for name in ("dropout", "lateness", "standardise")]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedfomo.core.model import Model, works_channels_last
+from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import NETWORKS
-from fedfomo.core.rng import layers_draw_from, stream
+from fedfomo.core.rng import layer_rng, stream
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.readers import load_data
 from fedfomo.datasets.scenarios import Scenario, build_scenario
 from fedfomo.datasets.standardise import Scale
 from fedfomo.errors import InputError, unknown
-from fedfomo.runs.config import Setting
-from fedfomo.simulation.config import Plan
-from fedfomo.simulation.worker import Problem
+from fedfomo.runs.config import ExperimentConfig
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.worker import FederatedProblem
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Prepared:
 
     data: DataSet
     scenario: Scenario
-    problem: Problem
-    plan: Plan
+    problem: FederatedProblem
+    plan: SimulationConfig
     scale: Scale | None  # of clients' inputs; None: as they are in the data
 
 
-def prepare(setting: Setting, seed: int) -> Prepared:
+def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     """Load the data, spread it over clients, and draw the common initial model."""
     data = load_data(setting.dataset, setting.data)
     scenario = build_scenario(setting.scenario, data, seed)
@@ -39,15 +39,15 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     if scale is not None:
         scenario = replace(scenario, clients=tuple(map(scale.applied_to, scenario.clients)))
     shape = tuple(data.train.inputs.shape[1:])
-    with layers_draw_from(stream(seed, "initial model")):
+    with layer_rng(stream(seed, "initial model")):
         module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
-    channels_last = works_channels_last(module, data.train.inputs)
+    channels_last = prefers_channels_last(module, data.train.inputs)
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
-    problem = Problem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
+    problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
     workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
     workers = workers if model.device.type == "cpu" else 0
-    plan = Plan(
+    plan = SimulationConfig(
         rounds=setting.rounds,
         participation=setting.participation,
         evaluate_every=setting.evaluate_every,
@@ -60,7 +60,7 @@ def prepare(setting: Setting, seed: int) -> Prepared:
     return Prepared(data, scenario, problem, plan, scale)
 
 
-def network_name(setting: Setting, shape: tuple[int, ...]) -> str:
+def network_name(setting: ExperimentConfig, shape: tuple[int, ...]) -> str:
     """Return the architecture that a setting means for inputs of some shape."""
     network = setting.network
     if network == "auto":

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from fedfomo.core.client import ClientId
 from fedfomo.core.model import Score
-from fedfomo.simulation.client_batching import Seconds
+from fedfomo.simulation.client_batching import Timings
 
 
 class Watcher(Protocol):
@@ -28,5 +28,5 @@ class Watcher(Protocol):
         ...
 
 
-Listener = Callable[[dict[str, Any], Seconds], None]
+Listener = Callable[[dict[str, Any], Timings], None]
 """Is told each round's line of the log, as it would be read back, and where the round's time went."""

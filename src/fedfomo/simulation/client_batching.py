@@ -18,9 +18,9 @@ import torch
 from greenlet import GreenletExit, greenlet
 from torch import Tensor
 
-from fedfomo.core.client import Judge
+from fedfomo.core.client import Evaluator
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import LocalTrainer, Sgd, Task
+from fedfomo.core.local_training import LocalTrainer, Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.vectorised import Stack
 
@@ -28,22 +28,22 @@ Play = Callable[[], Any]
 
 
 @dataclass
-class Seconds:
+class Timings:
     """Where time went."""
 
     training: float = 0.0
     scoring: float = 0.0
     all: float = 0.0
 
-    def add(self, other: Seconds) -> None:
+    def add(self, other: Timings) -> None:
         """Add what somebody else spent."""
         self.training += other.training
         self.scoring += other.scoring
         self.all += other.all
 
-    def since(self, before: Seconds) -> Seconds:
+    def since(self, before: Timings) -> Timings:
         """Return what was spent after an earlier reading."""
-        return Seconds(self.training - before.training, self.scoring - before.scoring, self.all - before.all)
+        return Timings(self.training - before.training, self.scoring - before.scoring, self.all - before.all)
 
     @contextmanager
     def counted(self, what: str) -> Generator[None]:
@@ -53,11 +53,11 @@ class Seconds:
         setattr(self, what, getattr(self, what) + time.perf_counter() - started)
 
 
-class Hands(ABC):
+class ClientCompute(ABC):
     """A trainer and a judge for clients, and whatever else needs the network."""
 
-    def __init__(self, model: Model, trainer: LocalTrainer, judge: Judge | None = None) -> None:
-        self.seconds = Seconds()
+    def __init__(self, model: Model, trainer: LocalTrainer, judge: Evaluator | None = None) -> None:
+        self.seconds = Timings()
         self._judge = judge  # None: losses are told as they are
         self._model = model
         self._trainer = trainer
@@ -89,7 +89,7 @@ class Hands(ABC):
         return torch.tensor([score.loss for score in scores], dtype=torch.float64)
 
     @abstractmethod
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Return new parameters."""
 
     @abstractmethod
@@ -101,10 +101,10 @@ class Hands(ABC):
         """Let every client do its part of a round."""
 
 
-class OneByOne(Hands):
+class SequentialCompute(ClientCompute):
     """Answers every client at once, to the bit as it would be anywhere else."""
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Train now."""
         with self.seconds.counted("training"):
             return self._trainer.train(model, task)
@@ -119,16 +119,16 @@ class OneByOne(Hands):
         return [play() for play in clients]
 
 
-class Together(Hands):
+class BatchedCompute(ClientCompute):
     """Waits until all have asked, and answers them in one computation."""
 
     def __init__(self, model: Model, trainer: Sgd, stack: Stack) -> None:
         super().__init__(model, trainer)
         self._sgd = trainer
         self._stack = stack
-        self._playing: _Player | None = None
+        self._playing: _ClientCoroutine | None = None
 
-    def train(self, model: Model, task: Task) -> Tensor:
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Train with the others."""
         return self._ask(task)
 
@@ -138,13 +138,13 @@ class Together(Hands):
 
     def play(self, clients: Sequence[Play]) -> list[Any]:
         """Play all clients, each up to its next wish, and fulfil their wishes, until none is left."""
-        players = [_Player(play) for play in clients]
+        players = [_ClientCoroutine(play) for play in clients]
         waiting = players
         try:
             while waiting:
                 for player in waiting:
                     self._playing = player
-                    player.go_on()
+                    player.resume()
                 waiting = [player for player in waiting if player.wish is not None]
                 self._fulfil(waiting)
         finally:
@@ -157,9 +157,9 @@ class Together(Hands):
             raise RuntimeError("nobody is playing")
         return self._playing.ask(wish)
 
-    def _fulfil(self, players: Sequence[_Player]) -> None:
-        training = [player for player in players if isinstance(player.wish, Task)]
-        scoring = [player for player in players if not isinstance(player.wish, Task)]
+    def _fulfil(self, players: Sequence[_ClientCoroutine]) -> None:
+        training = [player for player in players if isinstance(player.wish, TrainingJob)]
+        scoring = [player for player in players if not isinstance(player.wish, TrainingJob)]
         if training:
             with self.seconds.counted("training"):
                 trained = self._stack.train(self._sgd, [player.wish for player in training])
@@ -172,7 +172,7 @@ class Together(Hands):
                 player.answer = [next(scores) for _ in player.wish]
 
 
-class _Player(greenlet):
+class _ClientCoroutine(greenlet):
     """A client with a stack of its own, which runs only while it holds the baton."""
 
     def __init__(self, play: Play) -> None:
@@ -181,7 +181,7 @@ class _Player(greenlet):
         self.answer: Any = None
         self.result: Any = None
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Run until the client asks for something, or is done; raise what it raised."""
         self.result = self.switch()
 

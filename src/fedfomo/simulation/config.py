@@ -9,7 +9,7 @@ from fedfomo.errors import require
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationConfig:
     """How long a run is, who takes part, and who does the work."""
 
     rounds: int = 20

@@ -25,10 +25,10 @@ import torch
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.model import Score
 from fedfomo.errors import InputError, is_disk_fault, sentence_of
-from fedfomo.simulation.client_batching import Seconds
-from fedfomo.simulation.huge_pages import use_large_pages
-from fedfomo.simulation.process_utils import die_with
-from fedfomo.simulation.worker import ClientSide, Order, Outcome, Part, Report, Update
+from fedfomo.simulation.client_batching import Timings
+from fedfomo.simulation.huge_pages import use_huge_pages
+from fedfomo.simulation.process_utils import exit_with_parent
+from fedfomo.simulation.worker import Batch, BatchResult, ClientJob, ClientResult, ClientRunner, Update
 
 
 class WorkerError(RuntimeError):
@@ -39,10 +39,10 @@ class WorkerLostError(WorkerError):
     """A worker process is gone, and nobody knows why."""
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Carries out orders, in any sequence."""
 
-    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield reports as they become ready."""
         ...
 
@@ -51,33 +51,33 @@ class Crew(Protocol):
         ...
 
 
-def hire(client_side: Callable[[], ClientSide], num_workers: int) -> Crew:
+def make_executor(client_side: Callable[[], ClientRunner], num_workers: int) -> Executor:
     """Return a crew of that many processes; 0 means this process alone."""
     if num_workers == 0 or "fork" not in multiprocessing.get_all_start_methods():
-        return ThisProcess(client_side())
-    return Workers(client_side, num_workers)
+        return SerialExecutor(client_side())
+    return ProcessExecutor(client_side, num_workers)
 
 
-class ThisProcess:
+class SerialExecutor:
     """The crew of one that needs no messages."""
 
-    def __init__(self, client_side: ClientSide) -> None:
+    def __init__(self, client_side: ClientRunner) -> None:
         self._client_side = client_side
 
-    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
         """Work through the orders one by one."""
         with one_torch_thread():
             for order in orders:
-                yield self._client_side.carry_out(order)
+                yield self._client_side.run_batch(order)
 
     def close(self) -> None:
         """Do nothing."""
 
 
-class Workers:
+class ProcessExecutor:
     """Forked processes, each busy with one order at a time."""
 
-    def __init__(self, client_side: Callable[[], ClientSide], num_workers: int) -> None:
+    def __init__(self, client_side: Callable[[], ClientRunner], num_workers: int) -> None:
         context = multiprocessing.get_context("fork")
         self._processes: dict[Connection, BaseProcess] = {}
         for _ in range(num_workers):
@@ -92,10 +92,10 @@ class Workers:
             theirs.close()
             self._processes[ours] = process
 
-    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
         """Hand each idle worker the next order, in the order given."""
         waiting = iter(orders)
-        busy: dict[Connection, Order] = {}
+        busy: dict[Connection, Batch] = {}
         try:
             for connection in self._processes:
                 self._assign(connection, next(waiting, None), busy)
@@ -117,35 +117,35 @@ class Workers:
             connection.close()
         self._processes = {}
 
-    def _assign(self, connection: Connection, order: Order | None, busy: dict[Connection, Order]) -> None:
+    def _assign(self, connection: Connection, order: Batch | None, busy: dict[Connection, Batch]) -> None:
         if order is not None:
             busy[connection] = order
             with suppress(BrokenPipeError):  # `_receive` finds out why
                 connection.send_bytes(to_json(order))
 
-    def _receive(self, connection: Connection, order: Order) -> Report:
+    def _receive(self, connection: Connection, order: Batch) -> BatchResult:
         try:
             content = connection.recv_bytes()
         except (EOFError, ConnectionResetError):
             process = self._processes[connection]
             process.join()
             raise WorkerLostError(
-                f"a worker process died (exit code {process.exitcode}) with {clients_in(order)} in round"
+                f"a worker process died (exit code {process.exitcode}) with {describe_clients(order)} in round"
                 f" {order.round}; memory may have run out"
             ) from None
         return read_answer(content, order)
 
 
 def _work(
-    client_side: Callable[[], ClientSide], orders: Connection, inherited: Sequence[Connection], coordinator: int
+    client_side: Callable[[], ClientRunner], orders: Connection, inherited: Sequence[Connection], coordinator: int
 ) -> None:
     """Carry out orders until the other end of the pipe is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinating process's to handle
-    die_with(coordinator)
+    exit_with_parent(coordinator)
     for connection in inherited:
         connection.close()
     torch.set_num_threads(1)
-    use_large_pages()
+    use_huge_pages()
     gc.freeze()  # what was there before the fork stays: no need to look through it again and again
     side = client_side()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -153,10 +153,10 @@ def _work(
             orders.send_bytes(to_json(answer(side, read_order(orders.recv_bytes()))))
 
 
-def answer(side: ClientSide, order: Order) -> Any:
+def answer(side: ClientRunner, order: Batch) -> Any:
     """Return the report, or in its place what went wrong."""
     try:
-        return side.carry_out(order)
+        return side.run_batch(order)
     except OSError as error:
         if is_disk_fault(error):
             return {"errno": error.errno, "path": str(error.filename)}
@@ -172,16 +172,16 @@ def to_json(message: Any) -> bytes:
     return json.dumps(message, default=vars).encode()
 
 
-def read_order(content: bytes) -> Order:
+def read_order(content: bytes) -> Batch:
     """Read an order."""
     order: dict[str, Any] = json.loads(content)
     for part in order["parts"]:
         update = part["update"]
         part["update"] = update and Update(_score(update["score"]), update["gradients"], update["losses"])
-    return Order(order["round"], [Part(**part) for part in order["parts"]], order["file"])
+    return Batch(order["round"], [ClientJob(**part) for part in order["parts"]], order["file"])
 
 
-def read_answer(content: bytes, order: Order) -> Report:
+def read_answer(content: bytes, order: Batch) -> BatchResult:
     """Read the report on an order; raise what went wrong."""
     found: dict[str, Any] = json.loads(content)
     if "errno" in found:
@@ -189,19 +189,19 @@ def read_answer(content: bytes, order: Order) -> Report:
     if "refusal" in found:
         raise InputError(found["refusal"])
     if "failure" in found:
-        raise WorkerError(f"{clients_in(order)} failed in round {order.round}:\n{found['failure']}")
+        raise WorkerError(f"{describe_clients(order)} failed in round {order.round}:\n{found['failure']}")
     for outcome in found["outcomes"]:
         for name in ("score_after_update", "score_after_training"):
             outcome[name] = _score(outcome[name])
-    outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
-    return Report(outcomes, found["checksums"], Seconds(**found["seconds"]))
+    outcomes = [ClientResult(**outcome) for outcome in found["outcomes"]]
+    return BatchResult(outcomes, found["checksums"], Timings(**found["seconds"]))
 
 
 def _score(found: dict[str, Any] | None) -> Score | None:
     return None if found is None else Score(**found)
 
 
-def clients_in(order: Order) -> str:
+def describe_clients(order: Batch) -> str:
     """Say whose order it is."""
     ids = [str(part.client) for part in order.parts]
     return f"client {ids[0]}" if len(ids) == 1 else f"one of clients {', '.join(ids)}"

@@ -16,7 +16,7 @@ _NEVER = 2**31 - 1
 _RESERVED = 512 * 2**20  # bytes of address space; memory only once it is used
 
 
-def use_large_pages() -> None:
+def use_huge_pages() -> None:
     """Let this process's heap grow into large pages, where the system has them; elsewhere, do nothing."""
     if sys.platform != "linux":
         return

@@ -15,7 +15,7 @@ import sys
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl
 
 
-def die_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Let the system kill this process as soon as its parent is gone, where it can; elsewhere, do nothing."""
     if sys.platform != "linux":
         return

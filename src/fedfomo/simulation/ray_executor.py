@@ -21,27 +21,27 @@ from safetensors.torch import load, save
 
 from fedfomo.core.messages import Flat
 from fedfomo.core.model import Model
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError, require
 from fedfomo.simulation.executors import (
     WorkerError,
     WorkerLostError,
     answer,
-    clients_in,
+    describe_clients,
     read_answer,
     read_order,
     to_json,
 )
-from fedfomo.simulation.huge_pages import use_large_pages
-from fedfomo.simulation.worker import ClientSide, Order, Report
+from fedfomo.simulation.huge_pages import use_huge_pages
+from fedfomo.simulation.worker import Batch, BatchResult, ClientRunner
 
-MakeClientSide = Callable[[TensorFiles], ClientSide]
+MakeClientSide = Callable[[TensorStore], ClientRunner]
 
 
-class RayWorkers:
+class RayExecutor:
     """Ray actors, each busy with one order at a time."""
 
-    def __init__(self, client_side: MakeClientSide, files: TensorFiles, num_workers: int) -> None:
+    def __init__(self, client_side: MakeClientSide, files: TensorStore, num_workers: int) -> None:
         self._ray = _import_ray()
         self._files = files.reopen()
         self._actors: list[Any] = []
@@ -52,10 +52,10 @@ class RayWorkers:
             self.close()
             raise
 
-    def carry_out(self, orders: Iterable[Order]) -> Iterator[Report]:
+    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
         """Hand each idle actor the next order, in the order given."""
         waiting = iter(orders)
-        busy: dict[Any, tuple[Any, Order]] = {}  # by what Ray promises to deliver
+        busy: dict[Any, tuple[Any, Batch]] = {}  # by what Ray promises to deliver
         self._files.forget()  # the orders of one call read the same files; those of the next have others
         try:
             for actor in self._actors:
@@ -83,7 +83,7 @@ class RayWorkers:
         ray = self._ray
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(num_workers <= cores, f"{num_workers} workers for a Ray cluster of {cores} cores: lower --workers")
-        ray.util.register_serializer(Model, serializer=taken_apart, deserializer=put_together)
+        ray.util.register_serializer(Model, serializer=serialise_model, deserializer=deserialise_model)
         given = ray.put(client_side)
         actor = ray.remote(num_cpus=1)(_Actor)
         self._actors = [actor.remote(given) for _ in range(num_workers)]
@@ -94,30 +94,30 @@ class RayWorkers:
         for theirs in found:  # other versions, other bits
             require(theirs == _versions(), f"a Ray worker has {theirs}, this process {_versions()}: install the same")
 
-    def _assign(self, actor: Any, order: Order | None, busy: dict[Any, tuple[Any, Order]]) -> None:
+    def _assign(self, actor: Any, order: Batch | None, busy: dict[Any, tuple[Any, Batch]]) -> None:
         if order is not None:
-            busy[actor.carry_out.remote(to_json(order), named_in(order, self._files))] = actor, order
+            busy[actor.run_batches.remote(to_json(order), collect_tensors(order, self._files))] = actor, order
 
-    def _receive(self, promise: Any, order: Order) -> Report:
+    def _receive(self, promise: Any, order: Batch) -> BatchResult:
         try:
             content, written = self._ray.get(promise)
         except self._ray.exceptions.RayTaskError as error:  # what went wrong with clients themselves is in an answer
             raise WorkerError(
-                f"a Ray worker failed over {clients_in(order)} in round {order.round}:\n{error}"
+                f"a Ray worker failed over {describe_clients(order)} in round {order.round}:\n{error}"
             ) from None
         except self._ray.exceptions.RayError as error:
             raise WorkerLostError(
-                f"a Ray worker was lost with {clients_in(order)} in round {order.round} ({_first_line(error)});"
+                f"a Ray worker was lost with {describe_clients(order)} in round {order.round} ({_first_line(error)});"
                 " its machine may be gone, or memory may have run out"
             ) from None
         report = read_answer(content, order)
         for file, tensors in written.items():
             self._files.save(file, load(tensors))
         checksums, self._files.checksums = self._files.checksums, {}
-        return Report(report.outcomes, checksums, report.seconds)
+        return BatchResult(report.outcomes, checksums, report.seconds)
 
 
-def named_in(order: Order, files: TensorFiles) -> dict[str, bytes]:
+def collect_tensors(order: Batch, files: TensorStore) -> dict[str, bytes]:
     """Return the files that an order names, each with no more than the tensors that it names."""
     sent: dict[str, Flat] = {}
     for part in order.parts:
@@ -133,14 +133,14 @@ class _Actor:
 
     def __init__(self, client_side: MakeClientSide) -> None:
         torch.set_num_threads(1)
-        use_large_pages()
-        self._files = TensorFiles(Path(tempfile.gettempdir()), durable=False)
+        use_huge_pages()
+        self._files = TensorStore(Path(tempfile.gettempdir()), durable=False)
         self._side = client_side(self._files)
 
     def versions(self) -> str:
         return _versions()
 
-    def carry_out(self, order: bytes, sent: dict[str, bytes]) -> tuple[bytes, dict[str, bytes]]:
+    def run_batches(self, order: bytes, sent: dict[str, bytes]) -> tuple[bytes, dict[str, bytes]]:
         with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
             self._files.folder = Path(folder)
             for name, tensors in sent.items():
@@ -175,7 +175,7 @@ def connect(ray: Any, num_workers: int) -> bool:
     return True
 
 
-def taken_apart(model: Model) -> tuple[Any, ...]:
+def serialise_model(model: Model) -> tuple[Any, ...]:
     """Return what a model is made of: pickled whole, its parameters would no longer be views of one vector."""
     module = model.network(model.read())
     for tensor in (*module.parameters(), *module.buffers()):
@@ -183,7 +183,7 @@ def taken_apart(model: Model) -> tuple[Any, ...]:
     return module, model.criterion, model.metric, model.layout.channels_last
 
 
-def put_together(pieces: tuple[Any, ...]) -> Model:
+def deserialise_model(pieces: tuple[Any, ...]) -> Model:
     """Return a model of its own from what arrived."""
     return Model(*pieces)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from fedfomo.core.client import ClientId
-from fedfomo.core.sparse import SparseTable
+from fedfomo.core.sparse import SparseMatrix
 
 
 @runtime_checkable
@@ -16,7 +16,7 @@ class HasAffinity(Protocol):
     """A server state that knows who values whom: receiver × giver."""
 
     @property
-    def affinity(self) -> SparseTable:
+    def affinity(self) -> SparseMatrix:
         """The matrix."""
         ...
 
@@ -26,7 +26,7 @@ class HasTaken(Protocol):
     """A server state that knows who has learnt from whom, and how much: receiver × giver."""
 
     @property
-    def taken(self) -> SparseTable:
+    def taken(self) -> SparseMatrix:
         """The matrix."""
         ...
 
@@ -49,7 +49,7 @@ class HasFindings(Protocol):
         ...
 
 
-def taken_in_all(state: Any, memories: Mapping[ClientId, Any]) -> SparseTable | None:
+def taken_in_all(state: Any, memories: Mapping[ClientId, Any]) -> SparseMatrix | None:
     """Return who has learnt from whom: what the server knows, and what clients took since."""
     if not isinstance(state, HasTaken):
         return None
@@ -58,4 +58,4 @@ def taken_in_all(state: Any, memories: Mapping[ClientId, Any]) -> SparseTable | 
         if not isinstance(memory, HasFindings):
             return state.taken
         rows[client] = memory.findings.ids, memory.findings.shares
-    return state.taken.plus(rows)
+    return state.taken.add_rows(rows)

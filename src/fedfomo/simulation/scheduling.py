@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedfomo.core.client import ClientId
-from fedfomo.simulation.worker import Order, Outcome, Part, Update
+from fedfomo.simulation.worker import Batch, ClientJob, ClientResult, Update
 
 # Up to so many clients a worker, one client too many is felt.
 FEW = 16
 
 
 @dataclass(frozen=True)
-class Grouping:
+class BatchPolicy:
     """How many clients share an order, and so a message, a file and perhaps a computation."""
 
     is_stacked: bool
@@ -35,7 +35,7 @@ class Grouping:
         return -num_clients % self.workers if self.may_split and not self.is_stacked and is_felt else 0
 
 
-class RoundOrders:
+class RoundSchedule:
     """The orders of one round, in sequence.
 
     Fifteen clients on two workers would leave one idle for as long as the fifteenth trains, since no training can
@@ -43,18 +43,18 @@ class RoundOrders:
     idle, and train last, in whichever hands are free: each worker then has as much to do as the others.
     """
 
-    def __init__(self, round: int, parts: Sequence[Part], grouping: Grouping, sitting: str = "") -> None:
+    def __init__(self, round: int, parts: Sequence[ClientJob], grouping: BatchPolicy, sitting: str = "") -> None:
         self._round = round
         self._sitting = sitting  # part of every file's name
         self._size = grouping.size(len(parts))
-        self._updates: dict[ClientId, Outcome] = {}  # of clients that have personalised and not trained
+        self._updates: dict[ClientId, ClientResult] = {}  # of clients that have personalised and not trained
         self._num_idle = grouping.idle_at_the_end(sum(part.trains for part in parts))
         trained = [part for part in parts if part.trains]
         self._split = trained[len(trained) // 2 + 1 :] if self._num_idle else []
         ids = {part.client for part in self._split}
         self._whole = [part for part in parts if part.client not in ids]
 
-    def __iter__(self) -> Iterator[Order]:
+    def __iter__(self) -> Iterator[Batch]:
         for number in range(self._num_idle):
             early = self._split[number :: self._num_idle]
             if early:
@@ -64,18 +64,18 @@ class RoundOrders:
         for part in self._split:
             yield self._order([self._rest_of(part)])
 
-    def is_whole(self, outcome: Outcome) -> bool:
+    def is_whole(self, outcome: ClientResult) -> bool:
         """Tell whether a client is done; if it has only personalised, keep that until it trains."""
         if outcome.upload is None and any(part.client == outcome.client for part in self._split):
             self._updates[outcome.client] = outcome
             return False
         return True
 
-    def _order(self, parts: Sequence[Part], what: str = "clients") -> Order:
+    def _order(self, parts: Sequence[ClientJob], what: str = "clients") -> Batch:
         file = f"round-{self._round:05d}-{what}-{parts[0].client:05d}-{self._sitting}.safetensors"
-        return Order(self._round, parts, file)
+        return Batch(self._round, parts, file)
 
-    def _rest_of(self, part: Part) -> Part:
+    def _rest_of(self, part: ClientJob) -> ClientJob:
         made = self._updates.pop(part.client, None)
         if made is None:  # still in the making: whoever is free does all of it, to the same bits
             return part

@@ -24,31 +24,31 @@ from fedfomo.core.model import Score
 from fedfomo.core.round import (
     AnyAlgorithm,
     ClientId,
+    CommunicationCost,
     Federation,
-    PlayedRound,
-    Traffic,
-    dispatch_all,
-    draw_cohort,
+    RoundResult,
+    configure_clients,
     messages_of,
-    play_round,
+    run_round,
+    sample_clients,
     traffic_of,
 )
-from fedfomo.core.sparse import SparseTable
+from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.checkpoint import Checkpoint
-from fedfomo.engine.run_dir import RunHome
-from fedfomo.engine.tensor_store import TensorFiles
+from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.io import to_json
-from fedfomo.privacy.accountant import Spent, from_rows
+from fedfomo.privacy.accountant import EpsilonSpent, from_rows
 from fedfomo.simulation.callbacks import Listener, Watcher
-from fedfomo.simulation.client_batching import Seconds
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.client_batching import Timings
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.dropout import Failures, draw_failures
-from fedfomo.simulation.executors import Crew, hire
-from fedfomo.simulation.ray_executor import RayWorkers
+from fedfomo.simulation.executors import Executor, make_executor
+from fedfomo.simulation.ray_executor import RayExecutor
 from fedfomo.simulation.relations import HasAffinity, taken_in_all
-from fedfomo.simulation.scheduling import Grouping
-from fedfomo.simulation.transport import SimulatedExchange
-from fedfomo.simulation.worker import ClientSide, Problem, stack_of
+from fedfomo.simulation.scheduling import BatchPolicy
+from fedfomo.simulation.transport import SimulatedTransport
+from fedfomo.simulation.worker import ClientRunner, FederatedProblem, stack_of
 
 # Beyond this many clients, a dense matrix is more than a reader can use or a disk should hold.
 DENSE_LIMIT = 1000
@@ -63,20 +63,20 @@ class RunResult:
     models: Mapping[ClientId, Tensor]
     after_update: Mapping[ClientId, Score]  # of these models
     after_training: Mapping[ClientId, Score]  # of each client's model after its last local training
-    traffic: Traffic
-    affinity: SparseTable | None  # who values whom
-    taken: SparseTable | None  # who has learnt from whom
+    traffic: CommunicationCost
+    affinity: SparseMatrix | None  # who values whom
+    taken: SparseMatrix | None  # who has learnt from whom
     refusals: Mapping[ClientId, int]  # how many uploads of each client were refused, or trainings forgotten
     gradients: int  # how many examples were differentiated, each as often as it was
-    seconds: Seconds  # where the time of this process and its workers went
-    spent: Mapping[ClientId, Spent] | None  # what privacy was left, where there was any
+    seconds: Timings  # where the time of this process and its workers went
+    spent: Mapping[ClientId, EpsilonSpent] | None  # what privacy was left, where there was any
 
 
 def simulate(
-    problem: Problem,
+    problem: FederatedProblem,
     algorithm: AnyAlgorithm,
-    plan: Plan,
-    home: RunHome | None = None,
+    plan: SimulationConfig,
+    home: RunDirectory | None = None,
     watcher: Watcher | None = None,
     listener: Listener | None = None,
 ) -> RunResult:
@@ -87,22 +87,22 @@ def simulate(
         if guard is not None:
             guard.check(problem.model_of(algorithm), problem.clients)
         is_stacked = plan.stack and stack_of(problem, problem.model_of(algorithm)) is not None
-        client_side = partial(ClientSide, problem, start, algorithm, is_stacked=is_stacked)
+        client_side = partial(ClientRunner, problem, start, algorithm, is_stacked=is_stacked)
         if plan.executor == "ray":
-            crew: Crew = RayWorkers(client_side, files, max(1, plan.workers))
+            crew: Executor = RayExecutor(client_side, files, max(1, plan.workers))
         else:
-            crew = hire(lambda: client_side(files.reopen()), min(plan.workers, len(problem.clients)))
+            crew = make_executor(lambda: client_side(files.reopen()), min(plan.workers, len(problem.clients)))
         try:
-            grouping = Grouping(is_stacked, plan.workers, 4 * len(problem.initial), may_split=guard is None)
+            grouping = BatchPolicy(is_stacked, plan.workers, 4 * len(problem.initial), may_split=guard is None)
             run = _Run(problem, algorithm, plan, home, watcher, listener, files, crew, grouping)
             checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
             if home:
-                home.cut_log(checkpoint.log_bytes)
+                home.truncate_log(checkpoint.log_bytes)
             files.checksums.update(checkpoint.checksums)
             if watcher:
                 watcher.start(checkpoint.rounds_done)
             while checkpoint.rounds_done < plan.rounds:
-                checkpoint = run.play_round(checkpoint)
+                checkpoint = run.run_round(checkpoint)
             return run.finish(checkpoint)
         finally:
             crew.close()
@@ -113,15 +113,15 @@ class _Run:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: FederatedProblem,
         algorithm: AnyAlgorithm,
-        plan: Plan,
-        home: RunHome | None,
+        plan: SimulationConfig,
+        home: RunDirectory | None,
         watcher: Watcher | None,
         listener: Listener | None,
-        files: TensorFiles,
-        crew: Crew,
-        grouping: Grouping,
+        files: TensorStore,
+        crew: Executor,
+        grouping: BatchPolicy,
     ) -> None:
         self._problem = problem
         self._algorithm = algorithm
@@ -135,15 +135,17 @@ class _Run:
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
         self._last_round = self._last_rounds()
         client_done = watcher.client_done if watcher else None
-        self._exchange = SimulatedExchange(problem, algorithm, crew, files, grouping, client_done)
+        self._exchange = SimulatedTransport(problem, algorithm, crew, files, grouping, client_done)
 
     def start(self) -> Checkpoint:
         state = self._algorithm.start_server(self._problem.start(self._plan.rounds))
         references = self._files.save("start.safetensors", messages.pack(state))
         configuration = self._home.configuration if self._home else ""
-        return Checkpoint(configuration, 0, references, {}, {}, {}, asdict(Traffic()), 0, 0, self._files.checksums)
+        return Checkpoint(
+            configuration, 0, references, {}, {}, {}, asdict(CommunicationCost()), 0, 0, self._files.checksums
+        )
 
-    def play_round(self, before: Checkpoint) -> Checkpoint:
+    def run_round(self, before: Checkpoint) -> Checkpoint:
         round, plan = before.rounds_done, self._plan  # noqa: A001
         cohort = self._cohort(round)
         self._hand_over(before)
@@ -151,8 +153,8 @@ class _Run:
         is_scored = (round + 1) % plan.evaluate_every == 0
         self._exchange.scored = [client for client in cohort if is_scored or self._last_round.get(client) == round]
         earlier = replace(self._exchange.seconds)
-        played = play_round(self._federation, self._state(before), round, cohort, self._exchange)
-        refused = {**self._exchange.forgotten(), **played.refused}
+        played = run_round(self._federation, self._state(before), round, cohort, self._exchange)
+        refused = {**self._exchange.rolled_back(), **played.refused}
         played = replace(played, refused=dict(sorted(refused.items())))
         after_update, after_training = self._exchange.scores()
         seconds = self._exchange.seconds.since(earlier)
@@ -167,7 +169,7 @@ class _Run:
             memories=self._exchange.memories,
             scores_after_training={**before.scores_after_training, **after_training},
             refusals={**before.refusals, **{c: before.refusals.get(c, 0) + 1 for c in played.refused}},
-            traffic=asdict(Traffic(**before.traffic) + played.traffic),
+            traffic=asdict(CommunicationCost(**before.traffic) + played.traffic),
             gradients=before.gradients + self._exchange.gradients(),
             log_bytes=log_bytes,
             log_checksum=self._home.log_checksum if self._home else None,
@@ -187,11 +189,11 @@ class _Run:
         """Let every client, not only the last cohort, personalise once more."""
         state, round = self._state(last), last.rounds_done  # noqa: A001
         everyone = range(self._federation.num_clients)
-        downloads = dispatch_all(self._federation, state, round, everyone)
+        downloads = configure_clients(self._federation, state, round, everyone)
         self._hand_over(last)
         self._exchange.scored = everyone
         models = self._exchange.personalise(round, downloads)
-        traffic = Traffic(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
+        traffic = CommunicationCost(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
         # The server is not told what clients took in this last update: their memories know. Whoever could not pay for
         # it took nothing, and remembers what it took before.
         moved = sorted(set(everyone).difference(self._exchange.spent()))
@@ -218,13 +220,13 @@ class _Run:
         if self._guard and self._guard.privacy.mode == "deployment" and self._home:
             self._exchange.attempts = self._home.count_attempt(checkpoint.rounds_done)
 
-    def _spent(self, client: ClientId) -> Spent:
+    def _spent(self, client: ClientId) -> EpsilonSpent:
         assert self._guard is not None  # noqa: S101 - narrows the type
         return self._guard.spent(from_rows(self._exchange.bills.get(client, [])))
 
     def _cohort(self, round: int) -> list[ClientId]:
         federation = self._federation
-        return draw_cohort(federation.num_clients, self._plan.participation, federation.seed, round)
+        return sample_clients(federation.num_clients, self._plan.participation, federation.seed, round)
 
     def _failures(self, round: int, cohort: list[ClientId]) -> Failures:
         plan, federation = self._plan, self._federation
@@ -248,7 +250,7 @@ class _Run:
         self,
         round: int,
         cohort: list[ClientId],
-        played: PlayedRound[Any],
+        played: RoundResult[Any],
         after_update: Mapping[ClientId, Score],
         after_training: Mapping[ClientId, Score],
     ) -> dict[str, Any]:
@@ -275,7 +277,7 @@ class _Run:
             **failures,
         }
 
-    def _log(self, line: dict[str, Any], state: Any, seconds: Seconds) -> int:
+    def _log(self, line: dict[str, Any], state: Any, seconds: Timings) -> int:
         """Write down a round; return how long the log is then."""
         if self._home is None:
             return 0
@@ -283,7 +285,7 @@ class _Run:
         self._home.log_seconds({"round": line["round"], **asdict(seconds)})
         return self._home.log(line)
 
-    def _write_affinity(self, home: RunHome, round: int, state: Any) -> None:
+    def _write_affinity(self, home: RunDirectory, round: int, state: Any) -> None:
         planned = self._plan.rounds
         is_kept = (planned - round - 1) % math.ceil(planned / MOST_MATRICES) == 0  # the last one is among them
         if is_kept and isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
@@ -292,9 +294,9 @@ class _Run:
 
 
 @contextmanager
-def _tensor_files(home: RunHome | None) -> Generator[TensorFiles]:
+def _tensor_files(home: RunDirectory | None) -> Generator[TensorStore]:
     if home is not None:
         yield home.tensors
     else:
         with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
-            yield TensorFiles(Path(folder), durable=False)
+            yield TensorStore(Path(folder), durable=False)

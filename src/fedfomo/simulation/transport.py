@@ -10,30 +10,30 @@ from torch import Tensor
 
 from fedfomo.core import messages
 from fedfomo.core.client import ClientId
-from fedfomo.core.data import contributes
+from fedfomo.core.data import can_contribute
 from fedfomo.core.model import Score
 from fedfomo.core.round import AnyAlgorithm, messages_of
-from fedfomo.engine.tensor_store import References, TensorFiles
+from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.privacy.accountant import added, from_rows, to_rows
-from fedfomo.simulation.client_batching import Seconds
+from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.dropout import Failures
-from fedfomo.simulation.executors import Crew
-from fedfomo.simulation.scheduling import Grouping, RoundOrders
-from fedfomo.simulation.worker import Outcome, Part, Problem
+from fedfomo.simulation.executors import Executor
+from fedfomo.simulation.scheduling import BatchPolicy, RoundSchedule
+from fedfomo.simulation.worker import ClientJob, ClientResult, FederatedProblem
 
 DIVERGED = "its training diverged, and is forgotten"
 
 
-class SimulatedExchange:
+class SimulatedTransport:
     """Runs clients on this machine and keeps their memories for them."""
 
     def __init__(
         self,
-        problem: Problem,
+        problem: FederatedProblem,
         algorithm: AnyAlgorithm,
-        crew: Crew,
-        files: TensorFiles,
-        grouping: Grouping,
+        crew: Executor,
+        files: TensorStore,
+        grouping: BatchPolicy,
         client_done: Callable[[int, ClientId], None] | None,
     ) -> None:
         self.memories: Mapping[ClientId, References] = {}
@@ -42,8 +42,8 @@ class SimulatedExchange:
         self.scored: Collection[ClientId] = ()  # on their test examples
         self.attempts = 1  # how often the next call's looks are paid for
         self.failures = Failures()  # of the next round
-        self.seconds = Seconds()
-        self._outcomes: dict[ClientId, Outcome] = {}  # of the last call
+        self.seconds = Timings()
+        self._outcomes: dict[ClientId, ClientResult] = {}  # of the last call
         self._client_done = client_done
         self._problem = problem
         self._upload = messages_of(algorithm).upload
@@ -59,7 +59,7 @@ class SimulatedExchange:
         dropped, late = set(self.failures.dropped), set(self.failures.late)
         received = {client: download for client, download in downloads.items() if client not in dropped}
         for outcome in self._carry_out(round, received, trains=True):
-            is_heard = outcome.client not in late and contributes(self._problem.clients[outcome.client])
+            is_heard = outcome.client not in late and can_contribute(self._problem.clients[outcome.client])
             if outcome.upload is None or not is_heard:
                 continue
             yield outcome.client, messages.unpack(self._upload, self._files.load(outcome.upload))
@@ -86,9 +86,9 @@ class SimulatedExchange:
         """Return the clients whose budget did not suffice for the last call."""
         return sorted(client for client, outcome in self._outcomes.items() if outcome.is_spent)
 
-    def forgotten(self) -> dict[ClientId, str]:
+    def rolled_back(self) -> dict[ClientId, str]:
         """Return whose training diverged in the last call, in words."""
-        return {client: DIVERGED for client, outcome in sorted(self._outcomes.items()) if outcome.is_forgotten}
+        return {client: DIVERGED for client, outcome in sorted(self._outcomes.items()) if outcome.is_rolled_back}
 
     def gradients(self) -> int:
         """Return how many examples were differentiated in the last call, each as often as it was."""
@@ -98,10 +98,10 @@ class SimulatedExchange:
         """Return what clients were told of the models that they judged in the last call, in the order of judging."""
         return {client: list(outcome.losses) for client, outcome in sorted(self._outcomes.items()) if outcome.losses}
 
-    def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[Outcome]:
+    def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[ClientResult]:
         self._outcomes = {}
-        orders = RoundOrders(round, self._parts(round, downloads, trains), self._grouping, self._sitting)
-        for report in self._crew.carry_out(orders):
+        orders = RoundSchedule(round, self._parts(round, downloads, trains), self._grouping, self._sitting)
+        for report in self._crew.run_batches(orders):
             self._files.checksums.update(report.checksums)
             self.seconds.add(report.seconds)
             for outcome in filter(orders.is_whole, report.outcomes):
@@ -117,7 +117,7 @@ class SimulatedExchange:
     def _with(self, client: ClientId, bill: list[list[Any]]) -> list[list[Any]]:
         return to_rows(added(from_rows(self.bills.get(client, [])), from_rows(bill), self.attempts))
 
-    def _parts(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[Part]:
+    def _parts(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[ClientJob]:
         flat = {
             f"{client}:{field}": tensor
             for client, download in downloads.items()
@@ -133,7 +133,7 @@ class SimulatedExchange:
         order = sorted(downloads, key=lambda client: (-len(clients[client].train), client))
         scored = set(self.scored)
         return [
-            Part(
+            ClientJob(
                 client=client,
                 download=by_client[client],
                 memory=self.memories.get(client),

@@ -11,21 +11,21 @@ from torch import Tensor
 
 from fedfomo.core import messages
 from fedfomo.core.augmentation import require_images
-from fedfomo.core.client import Client, ClientId, Effort, Start
+from fedfomo.core.client import Client, ClientId, ComputeCost, FederationInfo
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import AnyAlgorithm, OwnNetwork, messages_of, train_or_forget
+from fedfomo.core.round import AnyAlgorithm, WrapsModel, messages_of, train_or_rollback
 from fedfomo.core.vectorised import Stack
-from fedfomo.engine.tensor_store import References, TensorFiles
+from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import from_rows, to_rows
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.private_data import BudgetError, sealed
-from fedfomo.simulation.client_batching import Hands, OneByOne, Seconds, Together
+from fedfomo.simulation.client_batching import BatchedCompute, ClientCompute, SequentialCompute, Timings
 
 if TYPE_CHECKING:
-    from fedfomo.privacy.engine import Guard
+    from fedfomo.privacy.engine import PrivacyEngine
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Part:
+class ClientJob:
     """One client's part of an order; tensors are named, not carried."""
 
     client: ClientId
@@ -60,16 +60,16 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Order:
+class Batch:
     """The work of some clients in one round."""
 
     round: int
-    parts: Sequence[Part]
+    parts: Sequence[ClientJob]
     file: str  # for the results
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClientResult:
     """What came of one client's part."""
 
     client: ClientId
@@ -81,21 +81,21 @@ class Outcome:
     gradients: int  # examples × passes that were differentiated
     bill: list[list[Any]]  # what the client paid in this order
     is_spent: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
-    is_forgotten: bool  # its training diverged: its memory is that from before
+    is_rolled_back: bool  # its training diverged: its memory is that from before
     losses: Sequence[float]  # of the models that the client judged, as its judge told them
 
 
 @dataclass(frozen=True)
-class Report:
+class BatchResult:
     """What came of an order."""
 
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[ClientResult]
     checksums: Mapping[str, str]
-    seconds: Seconds
+    seconds: Timings
 
 
 @dataclass(frozen=True)
-class Problem:
+class FederatedProblem:
     """Everything that is given before a method is chosen."""
 
     model: Model
@@ -112,31 +112,36 @@ class Problem:
             for data in self.clients:
                 require_images(data.train.inputs)
 
-    def guard(self, rounds: int) -> Guard | None:
+    def guard(self, rounds: int) -> PrivacyEngine | None:
         """Return what stands before the clients' records in a run of so many rounds; None: nothing."""
         if not self.privacy.is_on:
             return None
-        from fedfomo.privacy.engine import Guard  # takes as long to import as torch, which few runs need
+        from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few runs need
 
         if not isinstance(self.trainer, Sgd):
             raise InputError("privacy adds noise to Sgd; this trainer would have to add its own")
-        return Guard.of(self.privacy, self.trainer, [len(data.train) for data in self.clients], rounds)
+        return PrivacyEngine.of(self.privacy, self.trainer, [len(data.train) for data in self.clients], rounds)
 
-    def start(self, rounds: int) -> Start:
+    def start(self, rounds: int) -> FederationInfo:
         """Return what server and clients know before the first of so many rounds."""
-        return Start(self.initial, self.model.layout, len(self.clients), rounds, self.groups, self.targets)
+        return FederationInfo(self.initial, self.model.layout, len(self.clients), rounds, self.groups, self.targets)
 
     def model_of(self, algorithm: AnyAlgorithm) -> Model:
         """Return what clients of an algorithm start to predict with: this model, or one that is built around it."""
         self.model.load(self.initial)  # it may hold what another run computed last
-        return self.model.rebuilt(algorithm.network) if isinstance(algorithm, OwnNetwork) else self.model
+        return self.model.rebuilt(algorithm.network) if isinstance(algorithm, WrapsModel) else self.model
 
 
-class ClientSide:
+class ClientRunner:
     """All clients' halves of a method."""
 
     def __init__(
-        self, problem: Problem, start: Start, algorithm: AnyAlgorithm, files: TensorFiles, is_stacked: bool = False
+        self,
+        problem: FederatedProblem,
+        start: FederationInfo,
+        algorithm: AnyAlgorithm,
+        files: TensorStore,
+        is_stacked: bool = False,
     ) -> None:
         self._problem = problem
         self._start = start
@@ -150,17 +155,17 @@ class ClientSide:
         stack = stack_of(problem, self._model) if is_stacked else None
         trainer = problem.trainer
         if stack is not None and isinstance(trainer, Sgd):
-            self._hands: Hands = Together(self._model, trainer, stack)
+            self._hands: ClientCompute = BatchedCompute(self._model, trainer, stack)
         elif self._guard is not None and isinstance(trainer, Sgd):
             self._guard.check(self._model, problem.clients)
-            self._hands = OneByOne(self._model, self._guard.trainer(trainer), self._guard.judge())
+            self._hands = SequentialCompute(self._model, self._guard.trainer(trainer), self._guard.judge())
         else:
-            self._hands = OneByOne(self._model, trainer)
+            self._hands = SequentialCompute(self._model, trainer)
 
-    def carry_out(self, order: Order) -> Report:
+    def run_batch(self, order: Batch) -> BatchResult:
         """Let every client personalise, train and be scored as asked, and leave the results in one file."""
         hands = self._hands
-        hands.seconds = Seconds()
+        hands.seconds = Timings()
         if order.round != self._round:
             # Orders of one round read the same files; those of the next have others.
             self._files.forget()
@@ -169,9 +174,9 @@ class ClientSide:
             played = hands.play([partial(self._play_named, order.round, part) for part in order.parts])
             outcomes = self._keep(order, played)
         checksums, self._files.checksums = self._files.checksums, {}
-        return Report(outcomes, checksums, hands.seconds)
+        return BatchResult(outcomes, checksums, hands.seconds)
 
-    def _play_named(self, round: int, part: Part) -> _Played:
+    def _play_named(self, round: int, part: ClientJob) -> _ClientRun:
         """Say whose fault it was, whatever a client's data, model or method raise."""
         try:
             return self._play(round, part)
@@ -179,22 +184,22 @@ class ClientSide:
             error.add_note(f"client {part.client} failed in round {round}")
             raise
 
-    def _play(self, round: int, part: Part) -> _Played:
+    def _play(self, round: int, part: ClientJob) -> _ClientRun:
         problem, hands, guard = self._problem, self._hands, self._guard
         data, seed = problem.clients[part.client], problem.seed
         if guard is None:
-            effort = Effort(part.update.gradients, [*part.update.losses]) if part.update else Effort()
+            effort = ComputeCost(part.update.gradients, [*part.update.losses]) if part.update else ComputeCost()
             client = Client(part.client, data, self._start, self._model, hands, round, seed, hands, effort)
-            return self._play_as(client, part)
+            return self._run_client(client, part)
         seed, meter = guard.seed(seed), guard.meter(seed, round, part.client, from_rows(part.bill), part.attempts)
         client = Client(part.client, sealed(data, meter), self._start, self._model, hands, round, seed, hands)
         try:
-            played = self._play_as(client, part)
+            played = self._run_client(client, part)
         except BudgetError:
-            played = self._stand_still(part)
+            played = self._skip_client(part)
         return replace(played, bill=to_rows(meter.bill))
 
-    def _play_as(self, client: Client, part: Part) -> _Played:
+    def _run_client(self, client: Client, part: ClientJob) -> _ClientRun:
         algorithm = self._algorithm
         download = messages.unpack(self._messages.download, self._files.load(part.download))
         if part.update is None:
@@ -202,36 +207,38 @@ class ClientSide:
             personal = algorithm.personalise(client, download, self._memory(part.memory))
             memory, after_update = personal.memory, self._score(part, personal.model)
             if not part.trains:
-                return _Played({"model": personal.model, "memory": memory}, after_update, None, client.effort)
+                return _ClientRun({"model": personal.model, "memory": memory}, after_update, None, client.effort)
         else:
             before = part.before
             memory, after_update = self._memory(part.memory), part.update.score
-        trained, is_forgotten = train_or_forget(algorithm, client, download, memory, lambda: self._memory(before))
+        trained, is_rolled_back = train_or_rollback(algorithm, client, download, memory, lambda: self._memory(before))
         # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself, and a
         # client whose budget may end at any time.
         results = {"memory": trained.memory, "upload": trained.upload}
-        if self._guard is not None and not is_forgotten:
+        if self._guard is not None and not is_rolled_back:
             results["model"] = trained.model
         score = self._score(part, trained.model)
-        return _Played(results, after_update, score, client.effort, is_forgotten=is_forgotten)
+        return _ClientRun(results, after_update, score, client.effort, is_rolled_back=is_rolled_back)
 
-    def _stand_still(self, part: Part) -> _Played:
+    def _skip_client(self, part: ClientJob) -> _ClientRun:
         """Leave a client that cannot pay as it is."""
         model = self._initial if part.model is None else self._files.load(part.model)[""]
         score = self._score(part, model)
-        return _Played({"model": model, "memory": self._memory(part.memory)}, score, None, Effort(), is_spent=True)
+        return _ClientRun(
+            {"model": model, "memory": self._memory(part.memory)}, score, None, ComputeCost(), is_spent=True
+        )
 
     def _memory(self, kept: References | None) -> Any:
         if kept is None:
             return self._algorithm.start_client(self._start)
         return messages.unpack(self._messages.memory, self._files.load(kept))
 
-    def _score(self, part: Part, model: Tensor) -> Score | None:
+    def _score(self, part: ClientJob, model: Tensor) -> Score | None:
         if not part.is_scored:
             return None
         return self._hands.scores([(model, self._problem.clients[part.client].test)])[0]
 
-    def _keep(self, order: Order, played: Sequence[_Played]) -> list[Outcome]:
+    def _keep(self, order: Batch, played: Sequence[_ClientRun]) -> list[ClientResult]:
         flat: messages.Flat = {}
         for part, own in zip(order.parts, played, strict=True):
             for name, value in own.results.items():
@@ -242,7 +249,7 @@ class ClientSide:
             owner, _, field = place.rpartition(":")
             places.setdefault(owner, {})[field] = reference
         return [
-            Outcome(
+            ClientResult(
                 client=part.client,
                 model=places.get(f"{part.client}:model", {}),
                 memory=places.get(f"{part.client}:memory", {}),
@@ -253,26 +260,26 @@ class ClientSide:
                 losses=own.effort.losses,
                 bill=own.bill,
                 is_spent=own.is_spent,
-                is_forgotten=own.is_forgotten,
+                is_rolled_back=own.is_rolled_back,
             )
             for part, own in zip(order.parts, played, strict=True)
         ]
 
 
 @dataclass(frozen=True)
-class _Played:
+class _ClientRun:
     """A client's part, done but not yet written down."""
 
     results: Mapping[str, Any]
     score_after_update: Score | None
     score_after_training: Score | None
-    effort: Effort
+    effort: ComputeCost
     bill: list[list[Any]] = field(default_factory=list[list[Any]])
     is_spent: bool = False
-    is_forgotten: bool = False
+    is_rolled_back: bool = False
 
 
-def stack_of(problem: Problem, model: Model) -> Stack | None:
+def stack_of(problem: FederatedProblem, model: Model) -> Stack | None:
     """Return a stack of the clients' models, if that is right and worth while."""
     if type(problem.trainer) is not Sgd or problem.trainer.augment or problem.privacy.is_on:
         return None

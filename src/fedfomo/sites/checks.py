@@ -24,7 +24,7 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
-class SiteCard:
+class SiteSummary:
     """What one site holds."""
 
     name: str
@@ -39,7 +39,7 @@ class SiteCard:
 class Checked:
     """What a check found."""
 
-    sites: list[SiteCard]
+    sites: list[SiteSummary]
     faults: list[str]  # a run would refuse them
     warnings: list[str]  # it would run, but read this first
 
@@ -62,7 +62,7 @@ def check_sites(
             faults.append(str(error))
     counts = label_counts(list(data.values()))
     cards = [
-        SiteCard(
+        SiteSummary(
             name,
             len(own.train),
             len(own.validation),
@@ -88,7 +88,7 @@ def check_sites(
     return Checked(cards, faults, warnings)
 
 
-def _shortages(cards: Sequence[SiteCard]) -> list[str]:
+def _shortages(cards: Sequence[SiteSummary]) -> list[str]:
     notes: list[str] = []
     for card in cards:
         if not is_enough(card.train, card.validation):
@@ -113,7 +113,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (" and others" if len(names) > MOST_NAMED else "")
 
 
-def _foreign(cards: Sequence[SiteCard]) -> list[str]:
+def _foreign(cards: Sequence[SiteSummary]) -> list[str]:
     notes: list[str] = []
     for card in cards:
         shared = overlap(card.train_labels, card.target_labels) if card.train_labels and card.target_labels else None
@@ -125,7 +125,7 @@ def _foreign(cards: Sequence[SiteCard]) -> list[str]:
     return notes
 
 
-def _first_label(cards: Sequence[SiteCard]) -> list[str]:
+def _first_label(cards: Sequence[SiteSummary]) -> list[str]:
     """Notice classes that are counted from 1: the model would need an output for a class that nobody has."""
     counts = [labels for card in cards for labels in (card.train_labels, card.target_labels) if labels]
     if not counts or any(labels[0] for labels in counts):
@@ -167,7 +167,7 @@ def _shared(data: Mapping[str, ClientData]) -> list[str]:
     return [*notes, f"and {len(ranked) - MOST_NAMED} more pairs of sites"] if len(ranked) > MOST_NAMED else notes
 
 
-def _privacy(cards: Sequence[SiteCard]) -> list[str]:
+def _privacy(cards: Sequence[SiteSummary]) -> list[str]:
     few = [card.name for card in cards if 0 < card.train < FEW_FOR_PRIVACY]
     general = (
         "privacy: models, and the weights that sites give to each other's models, travel as they are; both tell"
@@ -179,7 +179,7 @@ def _privacy(cards: Sequence[SiteCard]) -> list[str]:
     return [general, f"privacy: with differential privacy, {least} teach little: {_listed(few)}"]
 
 
-def _batch_norm(module: nn.Module, cards: Sequence[SiteCard]) -> list[str]:
+def _batch_norm(module: nn.Module, cards: Sequence[SiteSummary]) -> list[str]:
     kinds: Any = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
     layers = sum(isinstance(layer, kinds) for layer in module.modules())
     if not layers:

@@ -15,25 +15,25 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.data import ClientData, Examples, as_examples, contributes
+from fedfomo.core.data import ClientData, Examples, as_examples, can_contribute
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import objective_of
-from fedfomo.core.model import Loss, Metric, Model, Score, works_channels_last
-from fedfomo.core.rng import layers_draw_from, stream
-from fedfomo.core.round import Traffic
+from fedfomo.core.model import Loss, Metric, Model, Score, prefers_channels_last
+from fedfomo.core.rng import layer_rng, stream
+from fedfomo.core.round import CommunicationCost
 from fedfomo.errors import InputError, require
 from fedfomo.io import to_json, write_atomically
-from fedfomo.privacy.accountant import Spent
+from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.summary import privacy_sentences
-from fedfomo.report.data import Facts
-from fedfomo.report.from_sites import Log, Played, site_facts
+from fedfomo.privacy.summary import describe_privacy
+from fedfomo.report.data import ReportData
+from fedfomo.report.from_sites import FinishedRuns, Log, site_facts
 from fedfomo.report.page import write_report
 from fedfomo.report.text import helpers_of
 from fedfomo.simulation.callbacks import Watcher
-from fedfomo.simulation.config import Plan
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.simulation.worker import Problem
+from fedfomo.simulation.worker import FederatedProblem
 from fedfomo.sites.duplicates import in_two_parts
 
 Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
@@ -44,7 +44,7 @@ VALIDATION_FRACTION = 0.5  # of a target, unless a caller says otherwise
 
 
 @dataclass(frozen=True)
-class Federated:
+class FederationResult:
     """What a federation brought to each site."""
 
     method: str
@@ -55,10 +55,10 @@ class Federated:
     local_scores: Mapping[str, Score]  # of a model trained at the site alone, for as long
     affinity: Tensor | None  # who values whom: receiver × giver, in the order of `sites`
     taken: Tensor | None  # who has learnt from whom, in the same order; a row adds up to the rounds that mixed
-    traffic: Traffic
+    traffic: CommunicationCost
     notes: tuple[str, ...]
-    facts: Facts  # what the report shows
-    spent: Mapping[str, Spent] | None = None  # ε of each site's records; None: nothing was private
+    facts: ReportData  # what the report shows
+    spent: Mapping[str, EpsilonSpent] | None = None  # ε of each site's records; None: nothing was private
 
     @property
     def gains(self) -> dict[str, float]:
@@ -118,7 +118,7 @@ def federate(
     workers: int | None = None,
     beside: Sequence[str] = ("fedavg",),
     watcher: Watcher | None = None,
-) -> Federated:
+) -> FederationResult:
     """Let sites learn from each other, each for its own target, and compare with training alone.
 
     `make_model` builds the architecture (any `nn.Module`); `validation_fraction` is the share of a (train, target)
@@ -132,14 +132,14 @@ def federate(
         raise InputError(fault)
     names = tuple(sites)
     data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
-    with layers_draw_from(stream(seed, "initial model")):
+    with layer_rng(stream(seed, "initial model")):
         module = make_model()
     objective = objective_of(loss, metric)
-    model = Model(module, objective.loss, objective.metric, works_channels_last(module, _some_inputs(data)))
-    problem = Problem(model, model.read(), data, trainer or Sgd(), seed, privacy=privacy or Privacy())
+    model = Model(module, objective.loss, objective.metric, prefers_channels_last(module, _some_inputs(data)))
+    problem = FederatedProblem(model, model.read(), data, trainer or Sgd(), seed, privacy=privacy or Privacy())
     for name, own in zip(names, data, strict=True):
         check_data(name, own, model, problem.initial)
-    plan = Plan(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
+    plan = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
     algorithm = make_algorithm(method, options)
     others = {name: make_algorithm(name) for name in beside if name not in (method, "local")}
     log = Log()
@@ -151,16 +151,16 @@ def federate(
     results |= {"local": alone, method: result}
     notes = (*_shortages(names, data), *_leaks(names, data), *_refusals(names, result))
     if result.spent is not None:
-        notes += tuple(f"privacy: {sentence}" for sentence in privacy_sentences(result.spent, problem.privacy))
+        notes += tuple(f"privacy: {sentence}" for sentence in describe_privacy(result.spent, problem.privacy))
     call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
     call |= {"participation": participation, "trainer": problem.trainer, "seed": seed}
     call |= {"loss": loss, "metric": metric, "validation_fraction": validation_fraction}
     if problem.privacy.is_on:
         call["privacy"] = problem.privacy
-    played = Played(names, problem, method, algorithm, results, log, call, objective.name)
+    played = FinishedRuns(names, problem, method, algorithm, results, log, call, objective.name)
     facts, notes = site_facts(played, notes)
     personal = problem.model_of(algorithm)
-    return Federated(
+    return FederationResult(
         method=method,
         options=options or {},
         sites=names,
@@ -221,7 +221,7 @@ def data_faults(name: str, data: ClientData, model: Model | None, initial: Tenso
                 yield f"site '{name}': its {part} {what} hold values that are not finite"
         if model is not None and initial is not None:
             try:
-                model.try_out(initial, examples)
+                model.check_examples(initial, examples)
             except InputError as error:
                 yield f"site '{name}', {part} data: {error}"
 
@@ -257,5 +257,5 @@ def _shortages(names: tuple[str, ...], data: list[ClientData]) -> list[str]:
         f"note: {name} has {len(own.train)} training and {len(own.validation)} validation examples:"
         " it receives models but contributes none"
         for name, own in zip(names, data, strict=True)
-        if not contributes(own)
+        if not can_contribute(own)
     ]

@@ -29,7 +29,7 @@ Labels = Literal["classes", "numbers"]
 """What the labels of .csv files are: classes, which are whole numbers, or any numbers, to be predicted as such."""
 
 
-def read_sites(folder: Path | str, labels: Labels = "classes") -> dict[str, tuple[Examples, ...]]:
+def load_sites(folder: Path | str, labels: Labels = "classes") -> dict[str, tuple[Examples, ...]]:
     """Read every site's parts from a folder; the folder's own folders are the sites.
 
     `labels` says what the column `label` of .csv files holds: classes, or numbers to be predicted.

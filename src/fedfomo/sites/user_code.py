@@ -11,7 +11,7 @@ from types import ModuleType
 from fedfomo.errors import InputError, require
 
 
-def run_file(path: Path) -> ModuleType:
+def load_user_module(path: Path) -> ModuleType:
     """Run a file and return what it defines."""
     require(path.is_file(), f"there is no file {path}")
     name = f"fedfomo_own_{path.stem}"  # a user's data.py or model.py stands in nobody's way
