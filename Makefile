@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-deployment torture check bench format lock audit clean
+.PHONY: demo test test-deployment torture golden check bench format lock audit clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedfomo demo
@@ -16,6 +16,9 @@ test-deployment: $(VENV)/ready
 torture: $(VENV)/ready
 	$(BIN)/pytest tests/fault_injection --torture --numprocesses 2 --dist worksteal
 	$(BIN)/python tests/scorecard.py
+
+golden: $(VENV)/ready
+	$(BIN)/python tests/golden.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check

@@ -1,0 +1,398 @@
+"""Digests of final models and logs, by which a change of the code can prove that it changed no bit.
+
+`python tests/golden.py` computes every case and compares it with `tests/golden.json`: it names what differs and ends
+with 1. `--write` records the digests of this code instead, and `--only TEXT` takes the cases with TEXT in their name.
+Digests hold for one kind of processor and one set of libraries; elsewhere nothing is compared, and it ends with 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import logging
+import multiprocessing
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import astuple, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+# All that is used of the library and of the tests; everything else below goes by what users see.
+from fedfomo import Privacy, Sgd, federate
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.cli import main as command_line
+from fedfomo.threads import instructions, processor
+from loopback import make_federation
+from loopback import play as play_loopback
+from worlds import InProcess, fingerprint, perceptron, points_problem, with_batch_norm, with_dropout
+from worlds import play as play_in_memory
+
+RECORDED = Path(__file__).with_name("golden.json")
+PROCESSES = 2
+LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
+
+Digests = dict[str, str]
+
+# --- The cases: from a name to arguments ---
+
+SMALL = (
+    *("--clients", "12", "--distributions", "3", "--data-fraction", "0.5", "--batch-size", "10", "--epochs", "2"),
+    *("--rounds", "5", "--participation", "0.6", "--workers", "0"),
+)
+EXACT, STACKED = "--no-stack", "--stack"
+NOISE = ("--privacy.noise", "1.0", "--privacy.validation-noise", "1.0")
+EVERYBODY = ("--participation", "1.0")
+
+METHODS = {
+    f"{method}/{way}": ("--method", method, *flags)
+    for method in ALGORITHMS
+    for way, flags in {"exact": (EXACT,), "stacked": (STACKED,), "private": (EXACT, *NOISE)}.items()
+}
+
+# Few downloads, or what is chosen does not matter; foreign targets and long steps, or every model helps.
+CHOOSY = (EXACT, "--scenario", "ood", "--learning-rate", "0.5", "--rounds", "8", "--options", "num_downloads=2")
+
+FEDFOMO_OPTIONS = {
+    f"fedfomo/{option}": (*CHOOSY, option)
+    for option in (
+        "epsilon_decay=0.05",  # the default
+        "epsilon=1.0",
+        "norm=l1",
+        "affinity_update=normalised",
+        "availability=latest",
+        "num_averages=2",
+        "keep_training=true",
+        "check_mixture=true",
+        "weight_limit=0.5",
+        "new_head_epochs=1",
+    )
+} | {
+    # At this rate, training changes nearly nothing: everybody is a free rider, and all models are copies.
+    "fedfomo/flag_free_riders=true": (
+        *(EXACT, *EVERYBODY, "--learning-rate", "1e-6"),
+        *("--options", "flag_free_riders=true"),
+    ),
+}
+
+OTHER_OPTIONS = {
+    f"{method}/{' '.join(options)}": ("--method", method, EXACT, *EVERYBODY, "--options", *options)
+    for method, *options in (
+        ("local", "keep_best=true"),
+        ("fedavg-finetuned", "gated=false"),
+        ("fedavgm", "nesterov=true", "server_rate=0.5"),
+        ("fedprox", "stragglers=0.5"),
+        ("lg-fedavg", "global_part=upper"),
+        ("fedrep", "body_epochs=1", "head_layers=2"),
+        ("fedala", "blended_layers=2", "share=0.5"),
+        ("cfl", "epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0"),
+        ("cfl", "epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0", "linkage=complete"),
+        ("cfl", "epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0", "select_by_validation=true"),
+        ("ifca", "num_clusters=3", "share_body=true"),
+        ("ifca", "num_clusters=3", "seeding=random"),
+        ("hypcluster", "num_hypotheses=3", "seeding=random"),
+        ("mapper", "mix=parameters", "num_shares=3"),
+        ("fl-hc", "cut=gap"),
+        ("fl-hc", "num_clusters=4", "metric=cosine", "linkage=complete"),
+        ("fedamp", "scale=absolute"),
+        ("dpfl", "budget=2", "num_candidates=3", "refresh_every=1"),
+        ("per-fedavg", "variant=hessian-free"),
+        ("apfl", "learns_share=false"),
+        ("mocha", "relate_every=1"),
+        ("mocha-linear", "relate_every=1", "side=4"),
+        ("private-mixture", "blends=outputs", "shared_learns_from=itself", "gate_waits=1"),
+        ("apple", "full_steps=false"),
+    )
+}
+
+SETTINGS = {
+    f"setting/{name}": (EXACT, *flags)
+    for name, flags in {
+        "everybody": EVERYBODY,
+        "dropout and lateness": (*EVERYBODY, "--dropout", "0.3", "--lateness", "0.3"),
+        "dropout and lateness of fedavg": (*EVERYBODY, "--dropout", "0.3", "--lateness", "0.3", "--method", "fedavg"),
+        "dropout and lateness stacked": (STACKED, *EVERYBODY, "--dropout", "0.3", "--lateness", "0.3"),
+        "ood": ("--scenario", "ood"),
+        "ood stacked": (STACKED, "--scenario", "ood"),
+        "pathological": ("--scenario", "pathological", "--classes-per-client", "2"),
+        "dirichlet": ("--scenario", "dirichlet", "--alpha", "0.3"),
+        "iid": ("--scenario", "iid"),
+        "classes as groups": ("--representation", "classes", "--distributions", "10", "--clients", "10"),
+        "shuffled targets": ("--scenario", "pathological", "--shuffle-targets"),
+        "shared pool": ("--share-fraction", "0.1"),
+        "few evaluations": ("--evaluate-every", "2"),
+        "momentum": ("--momentum", "0.9", "--epochs", "2"),
+        "momentum stacked": (STACKED, "--momentum", "0.9", "--epochs", "2"),
+        "augmented": ("--augment",),
+        "standardised": ("--standardise",),
+        "convolutions": ("--network", "mcmahan_cnn", "--rounds", "2", "--data-fraction", "0.1"),
+        "another seed": ("--seed", "7"),
+        "noise on training only": ("--privacy.noise", "1.0"),
+        "noise solved for epsilon": ("--privacy.epsilon", "8.0"),
+        "privacy budget": ("--privacy.noise", "1.0", "--privacy.budget", "2.0", *EVERYBODY),
+        "prv accountant": ("--privacy.noise", "1.0", "--privacy.accountant", "prv", "--clients", "3"),
+    }.items()
+}
+
+RUNS = METHODS | FEDFOMO_OPTIONS | OTHER_OPTIONS | SETTINGS
+"""Arguments of `fedfomo run`; later flags win over those in SMALL."""
+
+SITES: dict[str, dict[str, Any]] = {
+    "federate/fedfomo": {},
+    "federate/fedfomo latest": {"options": {"availability": "latest"}, "participation": 0.6},
+    "federate/fedavg": {"method": "fedavg"},
+    "federate/apfl-logits": {"method": "apfl-logits"},
+    "federate/regression": {"loss": "regression"},
+    "federate/private": {"privacy": Privacy(noise=1.0, validation_noise=1.0, delta=1e-3), "layers": "plain"},
+    "federate/three parts": {"parts": 3, "seed": 5},
+}
+"""Arguments of `federate`, and two of the sites themselves: the number of `parts`, and the model's `layers`."""
+
+IN_MEMORY: dict[str, dict[str, Any]] = {
+    "memory/fedfomo": {},
+    "memory/fedfomo batch norm": {"build": with_batch_norm},
+    "memory/fedfomo dropout layers": {"build": with_dropout},
+    "memory/fedfomo lost and broken": {"unheard": (1,), "broken": (4,)},
+    "memory/fedfomo copies": {"copies": True},
+    "memory/fedfomo copies share a slot": {"copies": True, "options": {"one_slot_for_copies": True}},
+    "memory/fedfomo-averages": {"method": "fedfomo-averages"},
+}
+
+LOOPBACK: dict[str, dict[str, Any]] = {
+    "loopback/fedfomo": {},
+    "loopback/fedfomo partial": {"participation": 0.67, "rounds": 3},
+    "loopback/fedfomo 8 bits": {"bits": 8},
+    "loopback/apfl-logits": {"method": "apfl-logits"},
+}
+
+# --- How a case is computed ---
+
+
+def of_run(arguments: Sequence[str], may_be_refused: bool) -> Digests:
+    """Play a run by the command line and hash what lies in its folder."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        told = io.StringIO()
+        try:
+            with redirect_stdout(io.StringIO()), redirect_stderr(told):
+                command_line(["run", *SMALL, *arguments, "--out", str(folder)])
+        except SystemExit as ended:
+            if ended.code == 2 and may_be_refused:
+                return {"refused": "refused"}
+            if ended.code not in (0, None):
+                raise RuntimeError(f"exit code {ended.code}: {told.getvalue().strip()}") from None
+        models = {path.stem: load_file(path) for path in sorted((folder / "models").iterdir())}
+        result = json.loads((folder / "result.json").read_bytes())
+        del result["seconds"]
+        log = (folder / "rounds.jsonl").read_text().splitlines()
+        return {"models": of_models(models), "log": of_lines(map(json.loads, log)), "result": of_lines([result])}
+
+
+class Residual(nn.Module):
+    """Convolutions with batch norm around a shortcut."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4))
+        self.head = nn.Linear(4, outputs)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.first(images)
+        return self.head(torch.relu(features + self.block(features)).mean(dim=(2, 3)))
+
+
+def plain(outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, outputs))
+
+
+def images(bright_label: int, count: int, seed: int, is_regression: bool) -> tuple[Tensor, Tensor]:
+    """Dark and bright images; sites disagree about which of them is which."""
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    level = 2.0 * (labels == bright_label).float() - 1
+    inputs = level.view(-1, 1, 1, 1) + torch.randn(count, 1, 6, 6, generator=rng)
+    return inputs, labels.float()[:, None] if is_regression else labels
+
+
+def of_sites(parts: int = 2, layers: str = "residual", **arguments: Any) -> Digests:
+    """Federate four sites and hash all figures that come back."""
+    is_regression = arguments.get("loss") == "regression"
+    outputs = 1 if is_regression else 2
+    sizes = (21, 40) if parts == 2 else (21, 12, 20)
+    sites: Any = {
+        name: tuple(images(label, size, 10 * n + part, is_regression) for part, size in enumerate(sizes))
+        for n, (name, label) in enumerate({"leeds": 1, "turin": 1, "lyon": 0, "porto": 0}.items())
+    }
+    make_model = partial(plain, outputs) if layers == "plain" else partial(Residual, outputs)
+    arguments = {"rounds": 3, "trainer": Sgd(batch_size=10, epochs=1), "workers": 0} | arguments
+    federated = federate(make_model, sites, **arguments)
+    figures = {
+        "scores": {site: astuple(score) for site, score in federated.scores.items()},
+        "local_scores": {site: astuple(score) for site, score in federated.local_scores.items()},
+        "affinity": None if federated.affinity is None else federated.affinity.tolist(),
+        "taken": None if federated.taken is None else federated.taken.tolist(),
+        "traffic": astuple(federated.traffic),
+        "spent": federated.spent and {site: astuple(spent) for site, spent in federated.spent.items()},
+    }
+    models = {site: module.state_dict() for site, module in federated.models.items()}
+    return {"models": of_models(models), "log": of_lines([figures])}
+
+
+def of_memory(
+    method: str = "fedfomo",
+    options: Mapping[str, Any] | None = None,
+    build: Callable[[], nn.Module] = perceptron,
+    copies: bool = False,
+    **faults: Any,
+) -> Digests:
+    """Play six clients, not all in every round, by the tests' plainest exchange; hash models and the server's state."""
+    problem, algorithm = points_problem(build=build), make_algorithm(method, options)
+    if copies:  # two clients that train on the same records, all in one batch, have nearly the same model
+        first, _, *others = problem.clients
+        problem = replace(problem, clients=[first, first, *others], trainer=Sgd(batch_size=50, epochs=1))
+    cohorts = [[0, 1, 2, 3], [0, 1, 2, 4, 5], [0, 1, 3, 4, 5], range(6)]
+    state, models = play_in_memory(problem, algorithm, InProcess(problem, algorithm, **faults), cohorts)
+    kept = hashlib.sha256(repr(sorted(fingerprint(state).items())).encode()).hexdigest()
+    return {"models": of_models({f"{n:05d}": {"model": model} for n, model in models.items()}), "log": kept}
+
+
+def of_loopback(**settings: Any) -> Digests:
+    """Play the server and the sites of a deployment within this process."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = make_federation(Path(place), seed=3, **settings)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            models = play_loopback(folder)
+        log = (folder.server / "run" / "rounds.jsonl").read_text().splitlines()
+        return {"models": of_models(models), "log": of_lines(map(json.loads, log))}
+
+
+def of_models(models: Mapping[str, Mapping[str, Tensor]]) -> str:
+    """Hash the tensors of every client, bit for bit."""
+    digest = hashlib.sha256()
+    for client, tensors in sorted(models.items()):
+        for name, tensor in sorted(tensors.items()):
+            digest.update(repr((client, name, str(tensor.dtype), tuple(tensor.shape))).encode())
+            digest.update(tensor.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def of_lines(lines: Iterable[Any]) -> str:
+    """Hash JSON values, whatever the order of their keys."""
+    return hashlib.sha256("\n".join(json.dumps(line, sort_keys=True) for line in lines).encode()).hexdigest()
+
+
+CASES: dict[str, Callable[[], Digests]] = {
+    **{name: partial(of_run, flags, name.endswith("/private")) for name, flags in RUNS.items()},
+    **{name: partial(of_sites, **arguments) for name, arguments in SITES.items()},
+    **{name: partial(of_memory, **arguments) for name, arguments in IN_MEMORY.items()},
+    **{name: partial(of_loopback, **arguments) for name, arguments in LOOPBACK.items()},
+}
+
+
+def compute(name: str) -> tuple[str, Digests, float]:
+    """Compute one case; what it raises becomes its result, so that the others are still compared."""
+    started = time.monotonic()
+    try:
+        digests = CASES[name]()
+    except Exception:
+        digests = {"failed": traceback.format_exc()}
+    return name, digests, time.monotonic() - started
+
+
+def prepare() -> None:
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+
+
+def compute_all(names: Sequence[str], slowest: int) -> dict[str, Digests]:
+    found: dict[str, Digests] = {}
+    seconds: dict[str, float] = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(PROCESSES, context, prepare) as pool:
+        for name, digests, lasted in pool.map(compute, names):
+            found[name], seconds[name] = digests, lasted
+    for name in sorted(seconds, key=seconds.__getitem__, reverse=True)[:slowest]:
+        sys.stdout.write(f"{seconds[name]:6.1f} s  {name}\n")
+    return found
+
+
+# --- Comparing and recording ---
+
+
+def surroundings() -> dict[str, str]:
+    """Return all that digests may depend on beside the code."""
+    here = {"processor": processor(), "instructions": instructions()}
+    return here | {library: version(library) for library in LIBRARIES}
+
+
+def difference(recorded: Digests | None, found: Digests) -> str | None:
+    if "failed" in found:
+        return f"failed\n{found['failed']}"
+    if recorded is None:
+        return "not recorded"
+    if recorded.keys() != found.keys():
+        return f"gives {', '.join(found)}; recorded: {', '.join(recorded)}"
+    parts = [part for part, digest in found.items() if digest != recorded[part]]
+    return f"differs in {', '.join(parts)}" if parts else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare digests of final models and logs with those recorded.")
+    parser.add_argument("--write", action="store_true", help="record the digests of this code")
+    parser.add_argument("--only", default="", metavar="TEXT", help="take the cases with this in their name")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N cases that took longest")
+    asked = parser.parse_args()
+    names = [name for name in CASES if asked.only in name]
+    if not names:
+        parser.error(f"no case has '{asked.only}' in its name")
+    recorded = json.loads(RECORDED.read_bytes()) if RECORDED.exists() else {"surroundings": {}, "cases": {}}
+    here, there = surroundings(), recorded["surroundings"]
+    if here != there and not (asked.write and not asked.only):
+        sys.stdout.write(
+            "Digests that were recorded on another processor or with other libraries are not comparable.\n"
+            f"recorded: {there}\nhere:     {here}\n"
+            "Record them here with --write, from code that is known to be right, and compare with those.\n"
+        )
+        return 2
+    started = time.monotonic()
+    found = compute_all(names, asked.slowest)
+    took = f"{len(names)} cases in {time.monotonic() - started:.0f} s"
+    if asked.write:
+        return write(found, recorded["cases"] if asked.only else {}, took)
+    faults = {name: difference(recorded["cases"].get(name), found[name]) for name in names}
+    faults |= {name: "recorded, but no case" for name in recorded["cases"] if name not in CASES and asked.only in name}
+    faults = {name: fault for name, fault in faults.items() if fault}
+    sys.stdout.writelines(f"{name}: {fault}\n" for name, fault in faults.items())
+    sys.stdout.write(f"{took}: {f'{len(faults)} differ' if faults else 'all the same'}\n")
+    return 1 if faults else 0
+
+
+def write(found: dict[str, Digests], kept: dict[str, Digests], took: str) -> int:
+    failed = {name: digests["failed"] for name, digests in found.items() if "failed" in digests}
+    if failed:
+        sys.stdout.writelines(f"{name}: failed\n{fault}\n" for name, fault in failed.items())
+        sys.stdout.write(f"{took}: {len(failed)} failed, nothing is recorded\n")
+        return 1
+    cases = {name: digests for name, digests in (kept | found).items() if name in CASES}
+    content = {"surroundings": surroundings(), "cases": dict(sorted(cases.items()))}
+    RECORDED.write_text(json.dumps(content, indent=1) + "\n")
+    refused = [name for name, digests in found.items() if "refused" in digests]
+    sys.stdout.write(f"{took}: recorded; refused: {', '.join(refused) or 'none'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
