@@ -33,12 +33,12 @@ from torch import Tensor, nn
 # All that is used of the library and of the tests; everything else below goes by what users see.
 from fedfomo import Privacy, Sgd, federate
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.cli import main as command_line
-from fedfomo.threads import instructions, processor
-from loopback import make_federation
-from loopback import play as play_loopback
-from worlds import InProcess, fingerprint, perceptron, points_problem, with_batch_norm, with_dropout
-from worlds import play as play_in_memory
+from fedfomo.cli.main import main as command_line
+from fedfomo.core.determinism import instructions, processor
+from in_memory_transport import make_federation
+from in_memory_transport import play as play_loopback
+from toy_problems import InProcess, fingerprint, perceptron, points_problem, with_batch_norm, with_dropout
+from toy_problems import play as play_in_memory
 
 RECORDED = Path(__file__).with_name("golden.json")
 PROCESSES = 2
