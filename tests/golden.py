@@ -2,7 +2,8 @@
 
 `python tests/golden.py` computes every case and compares it with `tests/golden.json`: it names what differs and ends
 with 1. `--write` records the digests of this code instead, and `--only TEXT` takes the cases with TEXT in their name.
-Digests hold for one kind of processor and one set of libraries; elsewhere nothing is compared, and it ends with 2.
+Digests hold for one kind of processor and one set of libraries, so there is a record for each that was used. Without
+one for this machine nothing is compared, and it ends with 2.
 """
 
 from __future__ import annotations
@@ -358,20 +359,23 @@ def main() -> int:
     names = [name for name in CASES if asked.only in name]
     if not names:
         parser.error(f"no case has '{asked.only}' in its name")
-    recorded = json.loads(RECORDED.read_bytes()) if RECORDED.exists() else {"surroundings": {}, "cases": {}}
-    here, there = surroundings(), recorded["surroundings"]
-    if here != there and not (asked.write and not asked.only):
-        sys.stdout.write(
-            "Digests that were recorded on another processor or with other libraries are not comparable.\n"
-            f"recorded: {there}\nhere:     {here}\n"
-            "Record them here with --write, from code that is known to be right, and compare with those.\n"
-        )
-        return 2
+    records: list[dict[str, Any]] = json.loads(RECORDED.read_bytes()) if RECORDED.exists() else []
+    recorded = next((record for record in records if record["surroundings"] == surroundings()), None)
+    if recorded is None:
+        if not asked.write or asked.only:
+            sys.stdout.write(
+                f"There is no record for this machine: {surroundings()}\n"
+                "Record one with --write, from code that is known to be right, and compare with that.\n"
+            )
+            return 2
+        recorded = {"surroundings": surroundings(), "cases": {}}
+        records.append(recorded)
     started = time.monotonic()
     found = compute_all(names, asked.slowest)
     took = f"{len(names)} cases in {time.monotonic() - started:.0f} s"
     if asked.write:
-        return write(found, recorded["cases"] if asked.only else {}, took)
+        recorded["cases"] = (recorded["cases"] if asked.only else {}) | found
+        return write(found, records, took)
     faults = {name: difference(recorded["cases"].get(name), found[name]) for name in names}
     faults |= {name: "recorded, but no case" for name in recorded["cases"] if name not in CASES and asked.only in name}
     faults = {name: fault for name, fault in faults.items() if fault}
@@ -380,15 +384,15 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def write(found: dict[str, Digests], kept: dict[str, Digests], took: str) -> int:
+def write(found: dict[str, Digests], records: list[dict[str, Any]], took: str) -> int:
     failed = {name: digests["failed"] for name, digests in found.items() if "failed" in digests}
     if failed:
         sys.stdout.writelines(f"{name}: failed\n{fault}\n" for name, fault in failed.items())
         sys.stdout.write(f"{took}: {len(failed)} failed, nothing is recorded\n")
         return 1
-    cases = {name: digests for name, digests in (kept | found).items() if name in CASES}
-    content = {"surroundings": surroundings(), "cases": dict(sorted(cases.items()))}
-    RECORDED.write_text(json.dumps(content, indent=1) + "\n")
+    for record in records:
+        record["cases"] = {name: record["cases"][name] for name in sorted(record["cases"]) if name in CASES}
+    RECORDED.write_text(json.dumps(records, indent=1) + "\n")
     refused = [name for name, digests in found.items() if "refused" in digests]
     sys.stdout.write(f"{took}: recorded; refused: {', '.join(refused) or 'none'}\n")
     return 0
