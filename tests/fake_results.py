@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedfomo.reproduce.cells import Cell
+from experiments.iclr2021.cells import Cell
 
 
 def keep(

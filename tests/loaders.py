@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import save
 from torch import nn
 
+from experiments.iclr2021.results import Results
 from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, Upload
 from fedfomo.core import messages
 from fedfomo.core.archives import read_tensors
@@ -38,7 +39,6 @@ from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError
 from fedfomo.io import read_lines, to_json
 from fedfomo.report.per_example import PerExampleScores, read_examination
-from fedfomo.reproduce.results import Results
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, write_toml
 from fedfomo.runs.run import RunRecord, read_record

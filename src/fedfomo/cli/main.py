@@ -31,7 +31,6 @@ Personalised federated learning: every client federates with the clients that he
   scenarios   list the ways to spread data over clients; with show, what every client would hold
   data        download a public data set
   latent      build the paper's latent distributions of a data set
-  reproduce   compute the paper's tables and figures, with its numbers beside ours
   deploy      set up, run and watch a federation of real sites
 
 Every command explains itself: fedfomo run --help
@@ -50,7 +49,6 @@ COMMANDS = {
     "scenarios": "data",
     "data": "data",
     "latent": "data",
-    "reproduce": "reproduce",
     "deploy": "deploy",
 }
 """From a command to the module of `fedfomo.cli` with the function of that name."""
@@ -58,8 +56,13 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command; bad input ends it with one line and exit code 2."""
+    run_and_exit(_run_command, arguments)
+
+
+def run_and_exit(command: Callable[[list[str]], None], arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a program's command and end the process as every command of fedfomo ends."""
     try:
-        _run_command(list(sys.argv[1:] if arguments is None else arguments))
+        command(list(sys.argv[1:] if arguments is None else arguments))
     except InputError as error:
         fail(sentence_of(error), 2)
     except KeyboardInterrupt:

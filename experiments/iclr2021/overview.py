@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from experiments.iclr2021.catalogue import FIGURES, TABLES
+from experiments.iclr2021.cells import SHOWN, Cell, Target
+from experiments.iclr2021.claims import CLAIMS, Claim
+from experiments.iclr2021.comparison import comparison
+from experiments.iclr2021.discovery import discovery
+from experiments.iclr2021.findings import VERDICTS, Finding, findings
+from experiments.iclr2021.headline import headline
+from experiments.iclr2021.paper import published
+from experiments.iclr2021.results import Results, signed
 from fedfomo.errors import InputError, unknown
-from fedfomo.reproduce.catalogue import FIGURES, TABLES
-from fedfomo.reproduce.cells import SHOWN, Cell, Target
-from fedfomo.reproduce.claims import CLAIMS, Claim
-from fedfomo.reproduce.comparison import comparison
-from fedfomo.reproduce.discovery import discovery
-from fedfomo.reproduce.findings import VERDICTS, Finding, findings
-from fedfomo.reproduce.headline import headline
-from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Results, signed
 
 FAR = 5.0  # points of accuracy
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)

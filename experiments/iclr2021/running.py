@@ -13,12 +13,12 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from experiments.iclr2021.cells import Cell
 from fedfomo.core.client import ClientId
 from fedfomo.core.determinism import instructions
 from fedfomo.core.model import Score
 from fedfomo.engine.run_dir import lock, to_json
 from fedfomo.io import write_atomically
-from fedfomo.reproduce.cells import Cell
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, RunConfig
 from fedfomo.runs.config_io import write_toml
 from fedfomo.runs.provenance import source_digest

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from experiments.iclr2021.queue import Stage
+from experiments.iclr2021.results import Results
 from fedfomo.cli.progress import duration
-from fedfomo.reproduce.queue import Stage
-from fedfomo.reproduce.results import Results
 
 
 def stages_table(stages: Sequence[Stage], results: Results) -> Table:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fedfomo.reproduce.cells import Case
+from experiments.iclr2021.cells import Case
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,4 @@ def published(table: str, row: str, case: Case, kind: str = "rows") -> Published
 
 @cache
 def _numbers() -> dict[str, Any]:
-    return tomllib.loads((files("fedfomo.reproduce") / "paper.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((files("experiments.iclr2021") / "paper.toml").read_text(encoding="utf-8"))

@@ -6,15 +6,15 @@ from typing import Literal
 
 import pytest
 
+from experiments.iclr2021.catalogue import CFL, FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL
+from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.claims import CLAIMS, Pair, Side
+from experiments.iclr2021.discovery import discovered, discovery
+from experiments.iclr2021.findings import Finding, findings
+from experiments.iclr2021.leads import Lead
+from experiments.iclr2021.overview import claims
+from experiments.iclr2021.results import Results
 from fake_results import keep
-from fedfomo.reproduce.catalogue import CFL, FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL
-from fedfomo.reproduce.cells import Cell
-from fedfomo.reproduce.claims import CLAIMS, Pair, Side
-from fedfomo.reproduce.discovery import discovered, discovery
-from fedfomo.reproduce.findings import Finding, findings
-from fedfomo.reproduce.leads import Lead
-from fedfomo.reproduce.overview import claims
-from fedfomo.reproduce.results import Results
 
 
 def test_claims_are_judged_by_the_best_variant_on_common_seeds(tmp_path: Path) -> None:

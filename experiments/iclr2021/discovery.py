@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from statistics import fmean
 
-from fedfomo.reproduce.catalogue import TABLES, Column, Row
-from fedfomo.reproduce.cells import AMOUNTS, SHOWN, Cell
-from fedfomo.reproduce.claims import FOMO
-from fedfomo.reproduce.results import Result, Results, signed
+from experiments.iclr2021.catalogue import TABLES, Column, Row
+from experiments.iclr2021.cells import AMOUNTS, SHOWN, Cell
+from experiments.iclr2021.claims import FOMO
+from experiments.iclr2021.results import Result, Results, signed
 
 SETTINGS = {
     "table2": "CIFAR-10, latent distributions, {}",

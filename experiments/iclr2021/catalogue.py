@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from experiments.iclr2021.cells import CROWD, Case, Target, Variant
 from fedfomo.errors import unknown
-from fedfomo.reproduce.cells import CROWD, Case, Target, Variant
 
 LOCAL = Variant("local", "Local Training", "local")
 FEDAVG = Variant("fedavg", "FedAvg", "fedavg")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfomo.reproduce.svg import COLOURS, FAINT, INK, Picture, dot, label, moved, polyline, rectangle
+from experiments.iclr2021.svg import COLOURS, FAINT, INK, Picture, dot, label, moved, polyline, rectangle
 
 SHADES = 25  # an odd number: the one in the middle is for zero
 VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))

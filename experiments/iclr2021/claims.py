@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from fedfomo.reproduce.catalogue import (
+from experiments.iclr2021.catalogue import (
     AUTHORS_OPTIONS,
     CROWDS,
     DOWNLOADS,
@@ -28,8 +28,8 @@ from fedfomo.reproduce.catalogue import (
     exploring,
     splitting,
 )
-from fedfomo.reproduce.cells import CROWD, Case, Variant
-from fedfomo.reproduce.paper import published
+from experiments.iclr2021.cells import CROWD, Case, Variant
+from experiments.iclr2021.paper import published
 
 N = TypeVar("N", int, float)
 FOMO = (FOMO_5, FOMO_10)

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, Literal
 
+from experiments.iclr2021.cells import Cell
 from fedfomo.errors import reading
-from fedfomo.reproduce.cells import Cell
 
 Point = Literal["after_update", "after_training"]
 MIXED = 0.9

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfomo.reproduce.catalogue import FOMO_5
-from fedfomo.reproduce.cells import AMOUNTS
-from fedfomo.reproduce.comparison import Standing, standings
-from fedfomo.reproduce.leads import EVEN
-from fedfomo.reproduce.results import Results, signed
+from experiments.iclr2021.catalogue import FOMO_5
+from experiments.iclr2021.cells import AMOUNTS
+from experiments.iclr2021.comparison import Standing, standings
+from experiments.iclr2021.leads import EVEN
+from experiments.iclr2021.results import Results, signed
 
 HEAD = """\
 | setting | data | FedFomo | best of the others | here FedFomo | in the paper it | mixed clients |

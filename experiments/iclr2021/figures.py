@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedfomo.reproduce.catalogue import (
+from experiments.iclr2021.catalogue import (
     DOWNLOADS,
     EPSILONS,
     FEDAVG,
@@ -22,11 +22,11 @@ from fedfomo.reproduce.catalogue import (
     exploring,
     splitting,
 )
-from fedfomo.reproduce.cells import SHOWN, Case, Cell, Variant
-from fedfomo.reproduce.charts import Bar, Curve, bars, curves, key, matrix
-from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Accuracy, Result, Results
-from fedfomo.reproduce.svg import COLOURS, Picture, grid, titled
+from experiments.iclr2021.cells import SHOWN, Case, Cell, Variant
+from experiments.iclr2021.charts import Bar, Curve, bars, curves, key, matrix
+from experiments.iclr2021.paper import published
+from experiments.iclr2021.results import Accuracy, Result, Results
+from experiments.iclr2021.svg import COLOURS, Picture, grid, titled
 
 MATRICES = "; rows receive, columns give; light: valued, dark: harmful, by each row's own extremes; grey: never met"
 READING = {

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_results import keep
-from fedfomo.errors import InputError
-from fedfomo.reproduce.catalogue import (
+from experiments.iclr2021.catalogue import (
     DITTO,
     FEDAVG,
     FINE_TUNED,
@@ -23,10 +21,12 @@ from fedfomo.reproduce.catalogue import (
     PAPERS,
     TABLES,
 )
-from fedfomo.reproduce.cells import Cell
-from fedfomo.reproduce.overview import refresh
-from fedfomo.reproduce.pages import page, table_in_markdown, write_pages
-from fedfomo.reproduce.results import Results, signed
+from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.overview import refresh
+from experiments.iclr2021.pages import page, table_in_markdown, write_pages
+from experiments.iclr2021.results import Results, signed
+from fake_results import keep
+from fedfomo.errors import InputError
 
 
 def row_of(markdown: str, label: str) -> list[str]:
@@ -90,7 +90,7 @@ def test_a_page_shows_both_points_of_evaluation_and_the_command(tmp_path: Path) 
     keep(tmp_path, Cell(LATENT_5, LOCAL, "paper"), [0.7, 0.6], after_training=0.75)
     shown = page(TABLES["table2"], Results(tmp_path))
     assert "| D = 5: Local Training | 65.00 | 65.00 | 75.00 | 60.0 | 0 | 2.0 |" in shown
-    assert "fedfomo reproduce table2 --scale paper --seeds 3 --data FOLDER" in shown
+    assert "python -m experiments.iclr2021 table2 --scale paper --seeds 3 --data FOLDER" in shown
     assert "D = 5, EMD 1.50 (2.80)" in shown
 
 
@@ -262,4 +262,4 @@ def test_the_committed_pages_are_those_of_the_committed_results(tmp_path: Path) 
     committed = tmp_path / "docs" / "results"
     before = {path: path.read_text() for path in (*committed.glob("*.md"), tmp_path / "README.md")}
     for path in write_pages(Results(tmp_path / "results"), committed, tmp_path / "README.md"):
-        assert path.read_text() == before[path], f"{path.name}: run `fedfomo reproduce pages`"
+        assert path.read_text() == before[path], f"{path.name}: run `python -m experiments.iclr2021 pages`"

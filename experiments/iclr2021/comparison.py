@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from fedfomo.reproduce.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
-from fedfomo.reproduce.cells import AMOUNTS, SHOWN, Case, Cell
-from fedfomo.reproduce.claims import FOMO, RIVALS
-from fedfomo.reproduce.leads import Lead
-from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import Result, Results, signed
+from experiments.iclr2021.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
+from experiments.iclr2021.cells import AMOUNTS, SHOWN, Case, Cell
+from experiments.iclr2021.claims import FOMO, RIVALS
+from experiments.iclr2021.leads import Lead
+from experiments.iclr2021.paper import published
+from experiments.iclr2021.results import Result, Results, signed
 
 Runs = Mapping[Variant, Mapping[int, Result]]
 """Results by variant and seed."""

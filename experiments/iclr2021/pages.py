@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 from statistics import fmean
 
+from experiments.iclr2021.catalogue import TABLES, Column, Row, Table
+from experiments.iclr2021.cells import SHOWN, Cell
+from experiments.iclr2021.overview import BLANK, refresh
+from experiments.iclr2021.paper import published
+from experiments.iclr2021.results import MIXED, Results, signed
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
-from fedfomo.reproduce.catalogue import TABLES, Column, Row, Table
-from fedfomo.reproduce.cells import SHOWN, Cell
-from fedfomo.reproduce.overview import BLANK, refresh
-from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.results import MIXED, Results, signed
 
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
 MISSING = "–"
@@ -57,7 +57,9 @@ def page(table: Table, results: Results) -> str:
     parts += [DISTANCE] if table.name in LABEL_DISTANCES else []
     for scale in (scale for scale in SHOWN if any(cell.is_telling for cell in _all_cells(table, scale))):
         parts.append(f"## {HEADINGS[scale]} (`--scale {scale}`)")
-        parts.append(f"    fedfomo reproduce {table.name} --scale {scale} --seeds {table.runs} --data FOLDER")
+        parts.append(
+            f"    python -m experiments.iclr2021 {table.name} --scale {scale} --seeds {table.runs} --data FOLDER"
+        )
         if any(results.all_seeds(cell) for cell in _all_cells(table, scale)):
             parts += [ORIENTATION] if is_papers and scale != "paper" else []
             parts += [table_in_markdown(table, scale, results), *_budgets(table, scale, results)]

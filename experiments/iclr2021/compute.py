@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.results import Results
+from experiments.iclr2021.running import compute
 from fedfomo.cli.progress import RunBar, duration
 from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.round import cohort_size
 from fedfomo.errors import InputError, require
-from fedfomo.reproduce.cells import Cell
-from fedfomo.reproduce.results import Results
-from fedfomo.reproduce.running import compute
 from fedfomo.runs.config import ExperimentConfig, RunConfig
 from fedfomo.runs.setup import Prepared, prepare
 
 if TYPE_CHECKING:
-    from fedfomo.cli.reproduce import ReproduceConfig
+    from experiments.iclr2021.__main__ import ReproduceConfig
 
 
 def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results) -> None:

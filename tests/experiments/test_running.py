@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from experiments.iclr2021.catalogue import LATENT_5, LOCAL
+from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.running import MOST_NUMBERS, Stopwatch, compute, kept_affinities, round_to, spell
 from fedfomo.errors import InputError
-from fedfomo.reproduce.catalogue import LATENT_5, LOCAL
-from fedfomo.reproduce.cells import Cell
-from fedfomo.reproduce.running import MOST_NUMBERS, Stopwatch, compute, kept_affinities, round_to, spell
 
 
 class Nobody:

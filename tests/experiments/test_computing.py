@@ -11,25 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from experiments.iclr2021.__main__ import ReproduceConfig, reproduce
+from experiments.iclr2021.catalogue import FEDAVG, FOMO_5, LATENT_2, LATENT_5, LOCAL
+from experiments.iclr2021.cells import Cell, Variant
+from experiments.iclr2021.compute import compute_all
+from experiments.iclr2021.results import Results
+from experiments.iclr2021.running import can_go_on
 from fake_results import keep
-from fedfomo.cli.compute import compute_all
-from fedfomo.cli.main import main
-from fedfomo.cli.reproduce import ReproduceConfig
-from fedfomo.reproduce.catalogue import FEDAVG, FOMO_5, LATENT_2, LATENT_5, LOCAL
-from fedfomo.reproduce.cells import Cell, Variant
-from fedfomo.reproduce.results import Results
-from fedfomo.reproduce.running import can_go_on
+from fedfomo.cli.main import main, run_and_exit
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import parse_options
 from fedfomo.runs.run import start_run
 from fedfomo.runs.setup import prepare
 
+ROOT = Path(__file__).parents[2]
 CELL = Cell(LATENT_2, FOMO_5, "smoke")
 
 
 def call(*arguments: str) -> int:
+    """Call the experiments' command, or, with `run`, that of the library."""
     with pytest.raises(SystemExit) as ended:
-        main(arguments)
+        main(arguments) if arguments[0] == "run" else run_and_exit(reproduce, arguments)
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -42,7 +44,7 @@ def folders(path: Path) -> list[str]:
 def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compute a whole table, once for all tests that read it."""
     folder = tmp_path_factory.mktemp("computed")
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(folder)) == 0
+    assert call("authors", "--scale", "smoke", "--workers", "0", *folders(folder)) == 0
     return folder
 
 
@@ -52,7 +54,7 @@ def test_a_table_is_computed_once_and_shown(computed: Path, capsys: pytest.Captu
     assert not [path for path in (computed / "work").rglob("*") if path.is_file()]
     made = {path: path.stat().st_mtime_ns for path in files}
 
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(computed)) == 0
+    assert call("authors", "--scale", "smoke", "--workers", "0", *folders(computed)) == 0
     assert {path: path.stat().st_mtime_ns for path in files} == made
     shown = capsys.readouterr().out
     assert "12 of 12 cells are done" in shown
@@ -93,9 +95,9 @@ def test_the_command_of_a_result_computes_the_same_run(computed: Path, tmp_path:
 
 
 def test_a_killed_cell_goes_on_where_it_was_and_ends_the_same(computed: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedfomo", "reproduce", "authors", "--scale", "smoke", "--workers", "0"]
+    command = [sys.executable, "-m", "experiments.iclr2021", "authors", "--scale", "smoke", "--workers", "0"]
     checkpoint = tmp_path / "work" / CELL.name / "checkpoints"
-    with subprocess.Popen([*command, *folders(tmp_path)], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen([*command, *folders(tmp_path)], stdout=subprocess.DEVNULL, cwd=ROOT) as process:
         for _ in range(6000):
             if (checkpoint.exists() and any(checkpoint.glob("*.json"))) or process.poll() is not None:
                 break
@@ -114,7 +116,7 @@ def test_what_was_begun_with_another_configuration_is_begun_anew(tmp_path: Path)
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text('method = "local"\n')
     (folder / "environment.json").write_text("{}")
-    assert call("reproduce", "authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
+    assert call("authors", "--scale", "smoke", "--workers", "0", *folders(tmp_path)) == 0
     assert Results(tmp_path / "results").has(CELL)
 
 
@@ -153,21 +155,21 @@ def test_forecasts_follow_the_finished_cells_that_are_most_alike(tmp_path: Path)
 
 
 def test_without_data_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("reproduce", "table2", *folders(tmp_path)) == 2
+    assert call("table2", *folders(tmp_path)) == 2
     assert "--data FOLDER" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
 
 
 def test_unknown_names_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("reproduce", "tabel2", *folders(tmp_path)) == 2
+    assert call("tabel2", *folders(tmp_path)) == 2
     assert "did you mean 'table2'?" in capsys.readouterr().err
-    assert call("reproduce", "table2", "--seeds", "0") == 2
+    assert call("table2", "--seeds", "0") == 2
 
 
 def test_the_list_says_what_is_done_and_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("reproduce", *folders(tmp_path)) == 0
+    assert call(*folders(tmp_path)) == 0
     assert "The queue" in capsys.readouterr().out
-    assert call("reproduce", "authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 0
+    assert call("authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 0
     shown = capsys.readouterr().out
     assert shown.count("missing") == 12 + 1
     assert "0 done, 12 missing" in shown
@@ -178,7 +180,7 @@ def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     path = tmp_path / "results" / CELL.file
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    assert call("reproduce", "authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 2
+    assert call("authors", "--scale", "smoke", "--list", *folders(tmp_path)) == 2
     assert "delete it, and it is computed again" in capsys.readouterr().err
 
 

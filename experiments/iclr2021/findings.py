@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedfomo.reproduce.cells import Cell
-from fedfomo.reproduce.claims import Claim, Pair
-from fedfomo.reproduce.leads import Lead
-from fedfomo.reproduce.results import Results
+from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.claims import Claim, Pair
+from experiments.iclr2021.leads import Lead
+from experiments.iclr2021.results import Results
 
 COMPETITIVE = 5.0
 """Points of accuracy that a side may be behind and be called competitive: the paper says so of 4.4."""

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfomo.algorithms import make_algorithm
-from fedfomo.cli.terminal import parse
-from fedfomo.errors import InputError
-from fedfomo.reproduce.catalogue import (
+from experiments.iclr2021.catalogue import (
     AS_CODED,
     CROWDS,
     FIGURES,
@@ -21,9 +18,12 @@ from fedfomo.reproduce.catalogue import (
     find_target,
     splitting,
 )
-from fedfomo.reproduce.cells import SCALES, Case, Cell
-from fedfomo.reproduce.paper import published
-from fedfomo.reproduce.queue import stages
+from experiments.iclr2021.cells import SCALES, Case, Cell
+from experiments.iclr2021.paper import published
+from experiments.iclr2021.queue import stages
+from fedfomo.algorithms import make_algorithm
+from fedfomo.cli.terminal import parse
+from fedfomo.errors import InputError
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import parse_options
 

@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from experiments.iclr2021.catalogue import FIGURES
+from experiments.iclr2021.charts import SHADES, Curve, colour_of, curves, matrix, ticks
+from experiments.iclr2021.figures import draw
+from experiments.iclr2021.results import Results
+from experiments.iclr2021.svg import FAINT
 from fake_results import keep
-from fedfomo.reproduce.catalogue import FIGURES
-from fedfomo.reproduce.charts import SHADES, Curve, colour_of, curves, matrix, ticks
-from fedfomo.reproduce.figures import draw
-from fedfomo.reproduce.results import Results
-from fedfomo.reproduce.svg import FAINT
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fedfomo.reproduce.catalogue import (
+from experiments.iclr2021.catalogue import (
     AS_CODED,
     AUTHORS_OPTIONS,
     BEYOND,
@@ -30,7 +30,7 @@ from fedfomo.reproduce.catalogue import (
     TABLES,
     Variant,
 )
-from fedfomo.reproduce.cells import CROWD, Case, Cell
+from experiments.iclr2021.cells import CROWD, Case, Cell
 
 REPEATED = ("fedfomo", "local", "fedavg")
 """Methods that figures have first, and whose runs are repeated with further seeds before anybody else's."""

@@ -1,4 +1,4 @@
-"""The command that reproduces the paper."""
+"""The command that reproduces the paper: `python -m experiments.iclr2021 table2 --scale lite --data data`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fedfomo.cli.terminal import console, parse, warn
+from experiments.iclr2021.catalogue import FIGURES, TABLES, find_target
+from experiments.iclr2021.cells import CROWD, SHOWN, Cell
+from experiments.iclr2021.queue import Stage, stages
+from experiments.iclr2021.results import Results
+from fedfomo.cli.main import run_and_exit
+from fedfomo.cli.terminal import console, warn
 from fedfomo.errors import require, unknown
-from fedfomo.reproduce.catalogue import FIGURES, TABLES, find_target
-from fedfomo.reproduce.cells import CROWD, SHOWN, Cell
-from fedfomo.reproduce.queue import Stage, stages
-from fedfomo.reproduce.results import Results
 
 WHOLE = ("queue", "pages", "figures")
 """Names that stand for everything."""
@@ -41,7 +42,7 @@ class ReproduceConfig:
     """Folder that holds mnist, cifar10 and cifar100."""
     results: Path = Path("results")
     """Folder of finished cells."""
-    work: Path = Path("runs/reproduce")
+    work: Path = Path("runs/iclr2021")
     """Folder of cells that are being computed."""
     pages: Path = Path("docs/results")
     """Folder of pages and figures."""
@@ -60,12 +61,12 @@ class ReproduceConfig:
 
 def reproduce(arguments: list[str]) -> None:
     """Reproduce the paper's tables and figures."""
-    config = parse("reproduce", ReproduceConfig, arguments)
+    config = tyro.cli(ReproduceConfig, args=arguments, prog="python -m experiments.iclr2021")
     results = Results(config.results)
     if config.name is None or config.list:
         _list(config, results)
     elif config.name == "pages":
-        from fedfomo.reproduce.pages import write_pages
+        from experiments.iclr2021.pages import write_pages
 
         for path in write_pages(results, config.pages, config.front):
             console.print(f"written to {path}", soft_wrap=True)
@@ -73,11 +74,11 @@ def reproduce(arguments: list[str]) -> None:
         for name in FIGURES:
             _draw(name, config, results)
     else:
-        from fedfomo.cli.compute import compute_all
+        from experiments.iclr2021.compute import compute_all
 
         compute_all([cell for stage in _stages(config) for cell in stage.cells], config, results)
         if config.name in TABLES:
-            from fedfomo.reproduce.pages import table_in_markdown
+            from experiments.iclr2021.pages import table_in_markdown
 
             if config.scale == "smoke":
                 warn("a smoke run shows that everything runs; its numbers say nothing about the paper's")
@@ -101,18 +102,24 @@ def _stages(config: ReproduceConfig) -> list[Stage]:
 
 
 def _list(config: ReproduceConfig, results: Results) -> None:
-    from fedfomo.cli.cells import cells_table, stages_table
+    from experiments.iclr2021.progress import cells_table, stages_table
 
     planned = _stages(config)
     if config.name in (None, *WHOLE):
         console.print(stages_table(planned, results))
-        console.print("Every cell of a table or figure: fedfomo reproduce table2 --scale lite --list", style="dim")
+        console.print(
+            "Every cell of a table or figure: python -m experiments.iclr2021 table2 --scale lite --list", style="dim"
+        )
     else:
         console.print(cells_table(planned[0], results))
 
 
 def _draw(name: str, config: ReproduceConfig, results: Results, scales: tuple[str, ...] = SHOWN) -> None:
-    from fedfomo.reproduce.figures import draw
+    from experiments.iclr2021.figures import draw
 
     for path in draw(name, results, config.pages, scales):
         console.print(f"written to {path}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    run_and_exit(reproduce)
