@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from experiments.iclr2021.cells import Cell
 from experiments.iclr2021.results import Results
 from experiments.iclr2021.running import compute
-from fedfomo.cli.progress import RunBar, duration
+from fedfomo.cli.progress import duration
 from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.round import cohort_size
 from fedfomo.errors import InputError, require
 from fedfomo.runs.config import ExperimentConfig, RunConfig
+from fedfomo.runs.progress import RunBar
 from fedfomo.runs.setup import Prepared, prepare
 
 if TYPE_CHECKING:

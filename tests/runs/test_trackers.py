@@ -10,8 +10,8 @@ import pytest
 
 from cli_calls import SMALL, call, refused
 from fedfomo.algorithms import make_algorithm
-from fedfomo.cli import play
 from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.runs import trackers
 from fedfomo.runs.trackers import figures_of, open_tracker
 from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.config import SimulationConfig
@@ -105,7 +105,7 @@ def test_a_tracker_that_fails_ends_no_run_and_is_told_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tracker = Broken()
-    monkeypatch.setattr(play, "open_tracker", lambda *_: tracker)
+    monkeypatch.setattr(trackers, "open_tracker", lambda *_: tracker)
     call("run", "--out", str(tmp_path / "run"), *SMALL, "--track", "wandb")
     assert tracker.told == [1, 2]
     assert "wandb failed and is told no more" in capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(
     def away(*_: object) -> None:
         raise ConnectionError("the service is away")
 
-    monkeypatch.setattr(play, "open_tracker", away)
+    monkeypatch.setattr(trackers, "open_tracker", away)
     call("run", "--out", str(tmp_path / "run"), *SMALL, "--track", "wandb")
     assert "wandb failed and is told no more" in capsys.readouterr().out
     assert (tmp_path / "run" / "result.json").exists()

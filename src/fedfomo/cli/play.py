@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.cli.privacy_table import epsilon_table
-from fedfomo.cli.progress import RunBar, duration
+from fedfomo.cli.progress import duration
 from fedfomo.cli.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.round import cohort_size
@@ -22,11 +21,10 @@ from fedfomo.privacy.summary import describe_privacy
 from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import named, parse_options, write_toml
 from fedfomo.runs.forecast import forecast_seconds
+from fedfomo.runs.progress import RunBar
 from fedfomo.runs.run import RunRecord, absolute_paths, excluded_methods, new_folder, run_or_resume, runs_of, start_run
 from fedfomo.runs.setup import Prepared, prepare
-from fedfomo.runs.trackers import Tracker, figures_of, open_tracker
-from fedfomo.simulation.callbacks import Listener
-from fedfomo.simulation.client_batching import Timings
+from fedfomo.runs.trackers import track_run
 from fedfomo.simulation.executors import WorkerLostError
 
 MOST_WARNINGS = 5
@@ -129,7 +127,8 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
     hint = f"go on with `fedfomo resume {to_resume}`"
     try:
         bar = RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients)
-        with bar, _trackers(folder, config) as tracked:
+        facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
+        with bar, track_run(config.setting.track, folder, facts, warn) as tracked:
             record = run_or_resume(folder, prepared, bar, warn, tracked)
     except KeyboardInterrupt:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", 130)
@@ -149,39 +148,6 @@ def _play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) 
 def _suspicions(log: Path) -> Counter[int]:
     """Count the rounds in which a client's upload was odd."""
     return Counter(int(client) for line in read_lines(log, b'"suspected"') for client in line["suspected"])
-
-
-@contextmanager
-def _trackers(folder: Path, config: RunConfig) -> Generator[Listener | None]:
-    """Open the trackers that were asked for, for one run; one that fails is told no more, and no run ends for it."""
-    facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
-    trackers: dict[str, Tracker] = {}
-
-    def give_up(name: str, error: Exception) -> None:
-        trackers.pop(name, None)
-        warn(f"{name} failed and is told no more, {folder / 'rounds.jsonl'} has everything: {error}")
-
-    def each(act: Callable[[Tracker], None]) -> None:
-        for name, tracker in [*trackers.items()]:
-            try:
-                act(tracker)
-            except Exception as error:  # whatever a service or a network can do
-                give_up(name, error)
-
-    def hear(line: dict[str, Any], seconds: Timings) -> None:
-        each(lambda tracker: tracker.log(line["round"] + 1, figures_of(line)))
-
-    try:
-        for name in config.setting.track:
-            try:
-                trackers[name] = open_tracker(name, folder, facts)
-            except InputError:  # it is not installed
-                raise
-            except Exception as error:
-                give_up(name, error)
-        yield hear if trackers else None
-    finally:
-        each(lambda tracker: tracker.close())
 
 
 def _introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.archives import read_tensors
 from fedfomo.errors import InputError, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.report.data import ClientFacts, PrivacyFacts, Reproduce
@@ -20,14 +19,13 @@ from fedfomo.report.per_example import (
     examine,
     label_counts,
     read_examination,
-    theta_of,
     write_examination,
 )
 from fedfomo.report.select_run import comparison_in, has_begun
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import named, parse_options, to_cli
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
-from fedfomo.runs.run import RunRecord, read_config, read_record
+from fedfomo.runs.run import RunRecord, load_models, read_config, read_record
 from fedfomo.runs.setup import Prepared, prepare
 
 # What a command that reproduces a run says even where it is the default.
@@ -198,10 +196,9 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
     if prepared is None:
         return None
     model = prepared.problem.model_of(make_algorithm(record.method, record.options))
-    files = [folder / "models" / f"client-{client:05d}.safetensors" for client in sorted(record.after_update)]
-    if not all(file.exists() for file in files):
+    thetas = load_models(folder, model, record)
+    if thetas is None:
         return None
-    thetas = [theta_of(model, read_tensors(file)) for file in files]
     found = examine(model, thetas, prepared.scenario.clients, crosses)
     if not _is_of_run(found, record):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -90,14 +90,6 @@ def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[l
         return torch.bincount(examples.labels.long(), minlength=number).tolist()
 
     return [counts(data.train) for data in clients], [counts(data.test) for data in clients]
-
-
-def theta_of(model: Model, state: Mapping[str, Tensor]) -> Tensor:
-    """Put the named tensors of a model file into one vector."""
-    theta = torch.empty(model.layout.size)
-    for name, view in model.layout.views(theta).items():
-        view.copy_(state[name])
-    return theta
 
 
 def _figures(model: Model, theta: Tensor, examples: Examples) -> list[float]:

@@ -24,9 +24,8 @@ from fedfomo.runs.setup import Prepared, network_name
 CLIENTS = ("data", "examples", "groups", "targets", "split")
 
 
-def write_environment(folder: Path, prepared: Prepared, setting: ExperimentConfig) -> None:
+def write_environment(folder: Path, environment: Mapping[str, Any]) -> None:
     """Write down the versions, the kind of processor, the data and the network of a run."""
-    environment = _environment(prepared, setting)
     write_atomically(folder / "environment.json", to_json(environment, indent=1).encode())
 
 
@@ -54,11 +53,11 @@ def same_clients(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[part] == other[part] for part in CLIENTS if part in one and part in other)
 
 
-def check_clients(folder: Path, prepared: Prepared) -> None:
+def check_clients(folder: Path, environment: Mapping[str, Any]) -> None:
     """Refuse to go on with a run whose clients would be others from now on."""
-    problem = f"{folder} was begun with other clients than '{prepared.data.name}' gives now"
+    problem = f"{folder} was begun with other clients than '{environment['data']['name']}' gives now"
     cause = "the data, or the latent groups found in them, are not the same"
-    is_same = same_clients(read_environment(folder), clients_of(prepared))
+    is_same = same_clients(read_environment(folder), environment)
     require(is_same, f"{problem}: {cause}; go on with those that it was begun with, or start a new run")
 
 
@@ -77,17 +76,16 @@ def check_machine(folder: Path, tell: Callable[[str], None]) -> None:
 @cache
 def source_digest() -> str:
     """Hash the code of this library, which may change while its version stays."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def _environment(prepared: Prepared, setting: ExperimentConfig) -> dict[str, Any]:
-    shape = tuple(prepared.data.train.inputs.shape[1:])
+def machine() -> dict[str, Any]:
+    """Describe the code and the machine that compute a run."""
     libraries = ("fedfomo", "torch", "numpy", "scikit-learn", "safetensors", "opacus")
-    scenario = prepared.scenario
     return {
         "python": platform.python_version(),
         "versions": {name: version(name) for name in libraries},
@@ -95,6 +93,15 @@ def _environment(prepared: Prepared, setting: ExperimentConfig) -> dict[str, Any
         "threads": THREADS,
         "processor": processor(),
         "instructions": instructions(),
+    }
+
+
+def environment_of(prepared: Prepared, setting: ExperimentConfig) -> dict[str, Any]:
+    """Describe what a run on a named data set is computed with."""
+    shape = tuple(prepared.data.train.inputs.shape[1:])
+    scenario = prepared.scenario
+    return {
+        **machine(),
         **clients_of(prepared),
         "network": {"name": network_name(setting, shape), "shape": shape, "classes": prepared.data.num_classes},
         "scale": prepared.scale and prepared.scale.described(),

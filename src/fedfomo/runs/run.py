@@ -1,4 +1,4 @@
-"""From a configuration to a finished run folder."""
+"""From what was asked for to a finished, resumable run folder: one way for named data sets and for own sites."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
+from fedfomo.core.archives import read_tensors
 from fedfomo.core.clustering import agreement, group_by_affinity
-from fedfomo.core.model import Score
-from fedfomo.core.round import CommunicationCost
+from fedfomo.core.model import Model, Score
+from fedfomo.core.round import AnyAlgorithm, CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, reading, require, unknown
@@ -26,10 +27,12 @@ from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import parse_options, read_toml, write_toml
 from fedfomo.runs.metrics import Summary, summarise
-from fedfomo.runs.provenance import check_clients, check_machine, write_environment
+from fedfomo.runs.provenance import check_clients, check_machine, environment_of, write_environment
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Listener, Watcher
+from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
+from fedfomo.simulation.worker import FederatedProblem
 
 Tell = Callable[[str], None]
 
@@ -39,7 +42,7 @@ class RunRecord:
     """What is kept of a finished run."""
 
     method: str
-    options: Mapping[str, str]
+    options: Mapping[str, Any]
     seed: int
     after_update: Mapping[int, Score]
     after_training: Mapping[int, Score]
@@ -79,42 +82,94 @@ def absolute_paths(setting: ExperimentConfig) -> ExperimentConfig:
     return setting if setting.data is None else replace(setting, data=setting.data.absolute())
 
 
+@dataclass(frozen=True)
+class PreparedRun:
+    """One run of one method, ready to be played, whether its clients are of a named data set or a user's own sites."""
+
+    method: str
+    options: Mapping[str, Any]
+    seed: int
+    algorithm: AnyAlgorithm
+    problem: FederatedProblem
+    plan: SimulationConfig
+    config: str  # what config.toml says: what was asked for
+    environment: Mapping[str, Any]  # what environment.json says: on whose data, by which code, on which machine
+    digest: str  # of whatever decides the result, so that a checkpoint is never continued under other conditions
+
+
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    write_environment(folder, prepared, config.setting)
+    write_environment(folder, environment_of(prepared, config.setting))
 
 
 def run_or_resume(
     folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
 ) -> RunRecord:
-    """Run what is left of a run, from its configuration and its newest checkpoint."""
+    """Run what is left of a run on a named data set, from its configuration and its newest checkpoint."""
     config = read_config(folder)
+    options = parse_options(config.options)
+    planned = PreparedRun(
+        method=config.method,
+        options=options,
+        seed=config.seed,
+        algorithm=make_algorithm(config.method, options),
+        problem=prepared.problem,
+        plan=prepared.plan,
+        config=write_toml(config),
+        environment=environment_of(prepared, config.setting),
+        digest=_digest(config, prepared),
+    )
+    return play(folder, planned, watcher, tell, listener)
+
+
+def play(
+    folder: Path, run: PreparedRun, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
+) -> RunRecord:
+    """Play what is left of a run, from its newest checkpoint; of a finished one, read the record."""
     if (folder / "environment.json").exists():
-        check_clients(folder, prepared)
+        check_clients(folder, run.environment)
     finished = folder / "result.json"
     if finished.exists() and not RunDirectory.needs_clearing(folder):
         return read_record(folder)
-    algorithm = make_algorithm(config.method, parse_options(config.options))
-    home = RunDirectory(folder, _digest(config, prepared), tell)
+    home = RunDirectory(folder, run.digest, tell)
     started = time.monotonic()
     try:
         if finished.exists():  # whoever finished the run was killed before it had cleared up, or was here until now
             home.remove_checkpoints()
             return read_record(folder)
+        if not (folder / "config.toml").exists():
+            write_atomically(folder / "config.toml", run.config.encode())
         if not (folder / "environment.json").exists():
-            write_environment(folder, prepared, config.setting)
+            write_environment(folder, run.environment)
         check_machine(folder, tell)
-        result = simulate(prepared.problem, algorithm, prepared.plan, home, watcher, listener)
-        network = prepared.problem.model_of(algorithm)
+        result = simulate(run.problem, run.algorithm, run.plan, home, watcher, listener)
+        network = run.problem.model_of(run.algorithm)
         for client, model in result.models.items():
-            home.write_tensors(f"models/client-{client:05d}.safetensors", network.state_dict(model))
-        record = _record(config, prepared, result, time.monotonic() - started)
+            home.write_tensors(_model_file(client), network.state_dict(model))
+        record = _record(run, result, time.monotonic() - started)
         write_atomically(finished, to_json(asdict(record), indent=1).encode())
         home.remove_checkpoints()
         return record
     finally:
         home.close()
+
+
+def load_models(folder: Path, model: Model, record: RunRecord) -> list[torch.Tensor] | None:
+    """Read the final models of a finished run, each as one vector; None: not all of them are there."""
+    files = [folder / _model_file(client) for client in sorted(record.after_update)]
+    return [_theta(model, read_tensors(file)) for file in files] if all(file.exists() for file in files) else None
+
+
+def _model_file(client: int) -> str:
+    return f"models/client-{client:05d}.safetensors"
+
+
+def _theta(model: Model, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    theta = torch.empty(model.layout.size)
+    for name, view in model.layout.views(theta).items():
+        view.copy_(state[name])
+    return theta
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -189,18 +244,18 @@ def _spent(content: dict[str, float | None]) -> EpsilonSpent:
     return EpsilonSpent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
 
 
-def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: float) -> RunRecord:
-    groups, targets = prepared.scenario.partition.groups, prepared.scenario.partition.targets
+def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
+    groups, targets = run.environment["groups"], run.environment["targets"]
     found = None
     # With targets of others, affinity follows what a client aims at, and clients that value each other need not exist.
-    own_targets = targets == tuple(range(len(targets)))
+    own_targets = targets == list(range(len(targets)))
     affinity = _rows(result.affinity)
     if groups is not None and affinity is not None and own_targets:
         found = group_by_affinity(torch.tensor(affinity, dtype=torch.float64), len(set(groups)))
     return RunRecord(
-        method=config.method,
-        options=parse_options(config.options),
-        seed=config.seed,
+        method=run.method,
+        options=run.options,
+        seed=run.seed,
         after_update=result.after_update,
         after_training=result.after_training,
         traffic=result.traffic,
@@ -209,7 +264,7 @@ def _record(config: RunConfig, prepared: Prepared, result: RunResult, seconds: f
         refusals=result.refusals,
         gradients=result.gradients,
         spent=result.spent,
-        groups=None if groups is None else list(groups),
+        groups=groups,
         groups_found=found,
         group_agreement=None if groups is None or found is None else agreement(groups, found),
         seconds=seconds,

@@ -6,14 +6,19 @@ The log of a run, `rounds.jsonl`, is always written: trackers receive a digest o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedfomo.errors import InputError, unknown
 from fedfomo.runs.metrics import percentile
+
+if TYPE_CHECKING:
+    from fedfomo.simulation.callbacks import Listener
+    from fedfomo.simulation.client_batching import Timings
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
@@ -40,6 +45,40 @@ def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
     if name not in makers:
         raise unknown("tracker", name, makers)
     return makers[name](folder, config)
+
+
+@contextmanager
+def track_run(
+    names: Sequence[str], folder: Path, config: Mapping[str, Any], tell: Callable[[str], None]
+) -> Generator[Listener | None]:
+    """Open the trackers that were asked for, for one run; one that fails is told no more, and no run ends for it."""
+    trackers: dict[str, Tracker] = {}
+
+    def give_up(name: str, error: Exception) -> None:
+        trackers.pop(name, None)
+        tell(f"{name} failed and is told no more, {folder / 'rounds.jsonl'} has everything: {error}")
+
+    def each(act: Callable[[Tracker], None]) -> None:
+        for name, tracker in [*trackers.items()]:
+            try:
+                act(tracker)
+            except Exception as error:  # whatever a service or a network can do
+                give_up(name, error)
+
+    def hear(line: dict[str, Any], seconds: Timings) -> None:
+        each(lambda tracker: tracker.log(line["round"] + 1, figures_of(line)))
+
+    try:
+        for name in names:
+            try:
+                trackers[name] = open_tracker(name, folder, config)
+            except InputError:  # it is not installed
+                raise
+            except Exception as error:
+                give_up(name, error)
+        yield hear if trackers else None
+    finally:
+        each(lambda tracker: tracker.close())
 
 
 def figures_of(line: Mapping[str, Any]) -> dict[str, float]:
