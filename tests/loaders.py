@@ -20,12 +20,13 @@ from PIL import Image
 from safetensors.torch import save
 from torch import nn
 
+from experiments.iclr2021.latent_groups import embedding
 from experiments.iclr2021.results import Results
 from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, Upload
 from fedfomo.core import messages
 from fedfomo.core.archives import read_tensors
 from fedfomo.core.round import CommunicationCost
-from fedfomo.datasets import cache, embedding, latent_groups
+from fedfomo.datasets import cache, latent_groups
 from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.formats import decode_cifar, decode_idx, decode_images, decode_npz
 from fedfomo.deployment.audit_log import DeliveryLog, fault_in, witness_of

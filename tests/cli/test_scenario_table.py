@@ -1,4 +1,4 @@
-"""The scenario card fits a terminal, whatever the number of clients and classes."""
+"""The scenario summary fits a terminal, whatever the number of clients and classes."""
 
 import io
 
@@ -6,25 +6,25 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedfomo.cli.scenario_table import bars, draw_card, labels_a_bar
+from fedfomo.cli.scenario_table import bars, draw_summary, labels_a_bar
 from fedfomo.core.data import Examples
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig
-from fedfomo.datasets.scenario_summary import Card, make_card
+from fedfomo.datasets.scenario_summary import ScenarioSummary, summarise_scenario
 
 
-def draw(card: Card, width: int = 80) -> list[str]:
+def draw(summary: ScenarioSummary, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(draw_card(card, width))
+    console.print(draw_summary(summary, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
-def card_of(num_classes: int, size: int = 4000, **settings: object) -> Card:
+def card_of(num_classes: int, size: int = 4000, **settings: object) -> ScenarioSummary:
     examples = Examples(torch.zeros(size, 1), torch.arange(size) % num_classes)
     data = DataSet("made-up", examples, examples, num_classes, "")
     config = ScenarioConfig(**settings)  # pyright: ignore[reportArgumentType]
-    return make_card(config, data, seed=0)
+    return summarise_scenario(config, data, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_neighbouring_labels_share_a_bar_where_there_are_many() -> None:
 @pytest.mark.parametrize("num_classes", [2, 10, 100])
 @pytest.mark.parametrize("clients", [1, 15, 100, 1000])
 @pytest.mark.parametrize("scenario", ["iid", "pathological", "classes"])
-def test_a_card_fits_the_terminal(num_classes: int, clients: int, scenario: str) -> None:
+def test_a_summary_fits_the_terminal(num_classes: int, clients: int, scenario: str) -> None:
     latent = {"scenario": "ood", "representation": "classes", "distributions": num_classes}
     settings = latent if scenario == "classes" else {"scenario": scenario, "share_fraction": 0.1}
     lines = draw(card_of(num_classes, clients=clients, **settings))
@@ -58,9 +58,9 @@ def test_a_card_fits_the_terminal(num_classes: int, clients: int, scenario: str)
 
 
 def test_a_wide_terminal_shows_more_bars() -> None:
-    card = card_of(100, scenario="iid", clients=3)
-    assert any("a bar per 10 labels" in line for line in draw(card, 80))
-    assert any("a bar per label" in line for line in draw(card, 260))
+    summary = card_of(100, scenario="iid", clients=3)
+    assert any("a bar per 10 labels" in line for line in draw(summary, 80))
+    assert any("a bar per label" in line for line in draw(summary, 260))
 
 
 def test_many_clients_are_shown_by_group_or_abridged() -> None:
@@ -73,8 +73,8 @@ def test_many_clients_are_shown_by_group_or_abridged() -> None:
 
 
 def test_who_is_judged_on_whose_data_is_told() -> None:
-    card = card_of(2, clients=4, scenario="iid", shuffle_targets=True)
-    lines = draw(card)
-    for number, client in enumerate(card.clients):
+    summary = card_of(2, clients=4, scenario="iid", shuffle_targets=True)
+    lines = draw(summary)
+    for number, client in enumerate(summary.clients):
         expected = str(number) if client.target == number else f"{number} → {client.target}"
         assert any(line.strip().startswith(f"{expected} ") for line in lines)

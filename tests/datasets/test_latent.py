@@ -6,9 +6,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fedfomo.datasets.bundled import DataSet, load_digits
-from fedfomo.datasets.latent import (
+from fedfomo.datasets.latent_groups import (
     Representation,
-    latent_groups,
+    group_examples,
     network_representation,
     pixel_representation,
 )
@@ -29,7 +29,7 @@ def blobs(sizes: list[int], dimensions: int = 20) -> tuple[Representation, np.nd
 
 def test_groups_are_found_and_numbered_from_the_largest() -> None:
     points, centre = blobs([20, 50, 30])
-    train, test = latent_groups(points[:70], points[70:], 3)
+    train, test = group_examples(points[:70], points[70:], 3)
     assert (len(train), len(test)) == (70, 30)
     # Centre 1 has most points, then 2, then 0.
     assert np.concatenate([train, test]).tolist() == [{0: 2, 1: 0, 2: 1}[near] for near in centre.tolist()]
@@ -37,38 +37,38 @@ def test_groups_are_found_and_numbered_from_the_largest() -> None:
 
 def test_equal_groups_are_numbered_by_their_first_member() -> None:
     points, centre = blobs([10, 10, 10])
-    groups = np.concatenate(latent_groups(points[:20], points[20:], 3))
+    groups = np.concatenate(group_examples(points[:20], points[20:], 3))
     assert [groups[centre == near][0] for near in dict.fromkeys(centre.tolist())] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("num_components", [1, 2, 20, 256])
 def test_components_are_capped_by_the_data(num_components: int) -> None:
     points, _ = blobs([6, 5, 4])
-    train, test = latent_groups(points[:10], points[10:], 2, num_components)
+    train, test = group_examples(points[:10], points[10:], 2, num_components)
     assert set(np.concatenate([train, test]).tolist()) == {0, 1}
 
 
 def test_one_group_takes_all_and_one_example_is_enough() -> None:
     points, _ = blobs([6, 5])
-    assert latent_groups(points, points, 1)[0].tolist() == [0] * 11
-    assert latent_groups(points[:1], points[:0], 1)[0].tolist() == [0]
+    assert group_examples(points, points, 1)[0].tolist() == [0] * 11
+    assert group_examples(points[:1], points[:0], 1)[0].tolist() == [0]
 
 
 def test_one_group_per_example() -> None:
     points, _ = blobs([1, 1, 1])
-    assert np.concatenate(latent_groups(points[:2], points[2:], 3)).tolist() == [0, 1, 2]
+    assert np.concatenate(group_examples(points[:2], points[2:], 3)).tolist() == [0, 1, 2]
 
 
 def test_impossible_groups_are_refused_in_words() -> None:
     points, _ = blobs([3, 3])
     with pytest.raises(InputError, match="7 groups of 6 examples"):
-        latent_groups(points[:3], points[3:], 7)
+        group_examples(points[:3], points[3:], 7)
     with pytest.raises(InputError, match="0 groups"):
-        latent_groups(points[:3], points[3:], 0)
+        group_examples(points[:3], points[3:], 0)
     with pytest.raises(InputError, match="only 1 of 2 groups"):
-        latent_groups(np.ones((5, 4), dtype=np.float32), np.ones((5, 4), dtype=np.float32), 2)
+        group_examples(np.ones((5, 4), dtype=np.float32), np.ones((5, 4), dtype=np.float32), 2)
     with pytest.raises(InputError, match="not finite"):
-        latent_groups(np.full((5, 4), np.nan, dtype=np.float32), points[:, :4], 2)
+        group_examples(np.full((5, 4), np.nan, dtype=np.float32), points[:, :4], 2)
 
 
 def test_threads_change_nothing(digits: DataSet) -> None:
@@ -79,7 +79,7 @@ def test_threads_change_nothing(digits: DataSet) -> None:
         with threadpool_limits(limits=threads):
             representation = network_representation(digits)
             assert torch.get_num_threads() == threads, "the caller's setting is restored"
-            groups = latent_groups(*representation, 5)
+            groups = group_examples(*representation, 5)
         results.append(tuple(part.tobytes() for part in (*representation, *groups)))
     torch.set_num_threads(before)
     assert results[0] == results[1]
@@ -97,7 +97,7 @@ def test_network_groups_follow_classes_more_closely_than_pixel_groups(digits: Da
 
     def purity(representation: tuple[Representation, Representation]) -> float:
         """Return the share of examples that carry their group's commonest label."""
-        groups, _ = latent_groups(*representation, 10)
+        groups, _ = group_examples(*representation, 10)
         return sum(np.bincount(labels[groups == group]).max() for group in range(10)) / len(labels)
 
     assert purity(network_representation(digits)) > 0.9 > purity(pixel_representation(digits)) > 0.6

@@ -16,9 +16,9 @@ from fedfomo.datasets.partitions import (
     dirichlet,
     group_of_each_client,
     iid,
-    keep,
     pathological,
     shuffle_targets,
+    subsample,
     training_size,
 )
 from fedfomo.errors import InputError
@@ -294,7 +294,7 @@ def test_clients_that_keep_a_share_hold_less_of_every_label_and_nothing_new(
 ) -> None:
     labels = np.arange(400) % 5
     whole = iid(labels, labels, clients, seed)
-    kept = keep(whole, labels, fraction, seed)
+    kept = subsample(whole, labels, fraction, seed)
     for before, after in zip(whole.clients, kept.clients, strict=True):
         assert after.test is before.test
         for some, everything in ((after.train, before.train), (after.validation, before.validation)):
@@ -308,8 +308,8 @@ def test_clients_that_keep_a_share_hold_less_of_every_label_and_nothing_new(
 def test_a_share_of_one_keeps_everything() -> None:
     labels = np.arange(100) % 5
     whole = iid(labels, labels, 3, 0)
-    for before, after in zip(whole.clients, keep(whole, labels, 1.0, 0).clients, strict=True):
+    for before, after in zip(whole.clients, subsample(whole, labels, 1.0, 0).clients, strict=True):
         assert after.train.tolist() == before.train.tolist()
         assert after.validation.tolist() == before.validation.tolist()
     with pytest.raises(InputError, match="data fraction is 0"):
-        keep(whole, labels, 0, 0)
+        subsample(whole, labels, 0, 0)

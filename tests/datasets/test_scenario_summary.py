@@ -1,4 +1,4 @@
-"""A card says what clients hold, as a run would deal it."""
+"""A summary says what clients hold, as a run would deal it."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch
 from fedfomo.core.data import Examples
 from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
-from fedfomo.datasets.scenario_summary import PUBLISHED_EMD, distance_table, make_card, overlap
+from fedfomo.datasets.scenario_summary import PUBLISHED_EMD, overlap, summarise_scenario
 from fedfomo.datasets.scenarios import build_scenario
 
 
@@ -25,15 +25,15 @@ def named(name: str) -> DataSet:
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_a_card_tells_what_a_run_would_use(name: str, digits: DataSet) -> None:
+def test_a_summary_tells_what_a_run_would_use(name: str, digits: DataSet) -> None:
     config = ScenarioConfig(scenario=name, share_fraction=0.1 if name == "ood" else 0.0)
-    card, scenario = make_card(config, digits, seed=3), build_scenario(config, digits, seed=3)
-    assert (card.emd_l1, card.emd_official) == (scenario.emd_l1, scenario.emd_official)
-    assert card.share_out_of_distribution == scenario.partition.share_out_of_distribution
-    assert card.shared == len(scenario.partition.pool)
-    assert card.train + card.validation == len(digits.train)
-    assert card.test == len(digits.test)
-    for number, (shown, client) in enumerate(zip(card.clients, scenario.clients, strict=True)):
+    summary, scenario = summarise_scenario(config, digits, seed=3), build_scenario(config, digits, seed=3)
+    assert (summary.emd_l1, summary.emd_official) == (scenario.emd_l1, scenario.emd_official)
+    assert summary.share_out_of_distribution == scenario.partition.share_out_of_distribution
+    assert summary.shared == len(scenario.partition.pool)
+    assert summary.train + summary.validation == len(digits.train)
+    assert summary.test == len(digits.test)
+    for number, (shown, client) in enumerate(zip(summary.clients, scenario.clients, strict=True)):
         assert (shown.train, shown.validation, shown.test) == (
             len(client.train),
             len(client.validation),
@@ -43,7 +43,7 @@ def test_a_card_tells_what_a_run_would_use(name: str, digits: DataSet) -> None:
         targets = torch.cat([client.validation.labels, client.test.labels])
         assert shown.target_labels == tuple(torch.bincount(targets, minlength=10).tolist())
         assert shown.target == scenario.partition.targets[number]
-    assert json.loads(json.dumps(card.to_json()))["config"]["scenario"] == name
+    assert json.loads(json.dumps(summary.to_json()))["config"]["scenario"] == name
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,9 @@ def test_overlap_by_hand(first: list[int], second: list[int], expected: float | 
 
 
 def test_targets_elsewhere_overlap_less(digits: DataSet) -> None:
-    latent, ood = (make_card(ScenarioConfig(scenario=name), digits, 0).mean_overlap for name in ("latent", "ood"))
+    latent, ood = (
+        summarise_scenario(ScenarioConfig(scenario=name), digits, 0).mean_overlap for name in ("latent", "ood")
+    )
     assert latent is not None
     assert ood is not None
     assert latent > 0.8 > 0.5 > ood
@@ -70,32 +72,18 @@ def test_targets_elsewhere_overlap_less(digits: DataSet) -> None:
 
 def test_the_papers_figure_stands_where_there_is_one() -> None:
     config = ScenarioConfig(clients=10, distributions=10, representation="classes")
-    card = make_card(config, named("cifar10"), seed=0)
-    assert card.emd_published == 2.70
-    assert card.emd_official == pytest.approx(2.70), "one class a client is how the paper's figure came about"
-    assert make_card(config, named("another"), seed=0).emd_published is None
-    assert make_card(ScenarioConfig(scenario="pathological"), named("cifar10"), seed=0).emd_published is None
+    summary = summarise_scenario(config, named("cifar10"), seed=0)
+    assert summary.emd_published == 2.70
+    assert summary.emd_official == pytest.approx(2.70), "one class a client is how the paper's figure came about"
+    assert summarise_scenario(config, named("another"), seed=0).emd_published is None
+    assert summarise_scenario(ScenarioConfig(scenario="pathological"), named("cifar10"), seed=0).emd_published is None
     shared = ScenarioConfig(clients=10, distributions=10, representation="classes", share_fraction=0.1)
-    assert make_card(shared, named("cifar10"), seed=0).emd_published is None
+    assert summarise_scenario(shared, named("cifar10"), seed=0).emd_published is None
     assert {tuple(figures) for figures in PUBLISHED_EMD.values()} == {(2, 3, 4, 5, 10)}
 
 
 def test_clients_without_examples_have_no_overlap() -> None:
     few = DataSet("few", *[Examples(torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 1]))] * 2, 2, "")
-    card = make_card(ScenarioConfig(scenario="iid", clients=5), few, seed=0)
-    assert [client.overlap for client in card.clients[3:]] == [None, None]
-    assert any(note.startswith("client 4 has no training examples") for note in card.warnings)
-
-
-def test_the_table_has_a_row_for_each_number_and_one_for_classes(digits: DataSet) -> None:
-    lines = distance_table(digits, clients=15, seed=0).splitlines()
-    assert len({line.count(" | ") for line in lines}) == 1
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
-    assert [row[:2] for row in rows] == [
-        *[[number, "latent"] for number in ("2", "3", "4", "5", "10")],
-        ["10", "classes"],
-    ]
-    for number, _, sizes, *_ in rows:
-        parts = [int(size.replace(",", "")) for size in sizes.split(", ")]
-        assert len(parts) == int(number)
-        assert sum(parts) == 1797
+    summary = summarise_scenario(ScenarioConfig(scenario="iid", clients=5), few, seed=0)
+    assert [client.overlap for client in summary.clients[3:]] == [None, None]
+    assert any(note.startswith("client 4 has no training examples") for note in summary.warnings)

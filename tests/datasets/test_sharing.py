@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from fedfomo.datasets.bundled import load_digits
 from fedfomo.datasets.config import ScenarioConfig
-from fedfomo.datasets.partitions import Indices, Partition, by_group, dirichlet, iid, share, shuffle_targets
+from fedfomo.datasets.partitions import (
+    Indices,
+    Partition,
+    by_group,
+    dirichlet,
+    iid,
+    pool_training_data,
+    shuffle_targets,
+)
 from fedfomo.datasets.scenarios import build_scenario
 from fedfomo.errors import InputError
 
@@ -35,7 +43,7 @@ def test_everybody_trains_on_its_own_and_on_the_pool_once(
     made: tuple[Partition, Indices], fraction: float, seed: int
 ) -> None:
     before, train = made
-    after = share(before, train, fraction, seed)
+    after = pool_training_data(before, train, fraction, seed)
     assert (after.groups, after.targets) == (before.groups, before.targets)
     everything = np.concatenate([client.train for client in before.clients])
     assert len(np.unique(after.pool)) == len(after.pool)
@@ -55,7 +63,7 @@ def test_each_client_gives_its_share_of_every_label(
     made: tuple[Partition, Indices], fraction: float, seed: int
 ) -> None:
     before, train = made
-    pool = share(before, train, fraction, seed).pool
+    pool = pool_training_data(before, train, fraction, seed).pool
     for own in before.clients:
         gift = np.intersect1d(own.train, pool)
         assert abs(len(gift) - fraction * len(own.train)) <= 1
@@ -66,23 +74,23 @@ def test_each_client_gives_its_share_of_every_label(
 @given(partitions(), st.integers(0, 99))
 def test_nothing_and_everything_can_be_shared(made: tuple[Partition, Indices], seed: int) -> None:
     before, train = made
-    assert len(share(before, train, 0.0, seed).pool) == 0
+    assert len(pool_training_data(before, train, 0.0, seed).pool) == 0
     everything = np.sort(np.concatenate([client.train for client in before.clients]))
-    for client in share(before, train, 1.0, seed).clients:
+    for client in pool_training_data(before, train, 1.0, seed).clients:
         np.testing.assert_array_equal(client.train, everything)
 
 
 def test_small_shares_add_up() -> None:
     # Eight examples a client: a twentieth of that is less than one, but not of all clients together.
     train = np.arange(5000) % 10
-    pool = share(iid(train, train, 500, 0), train, 0.05, 0).pool
+    pool = pool_training_data(iid(train, train, 500, 0), train, 0.05, 0).pool
     assert len(pool) == pytest.approx(200, abs=50)
 
 
 def test_the_seed_decides() -> None:
     train = np.arange(500) % 10
     partition = iid(train, train, 5, 0)
-    first, again, other = (share(partition, train, 0.2, seed).pool for seed in (0, 0, 1))
+    first, again, other = (pool_training_data(partition, train, 0.2, seed).pool for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -91,7 +99,7 @@ def test_the_seed_decides() -> None:
 def test_impossible_fractions_are_refused(fraction: float) -> None:
     train = np.arange(9)
     with pytest.raises(InputError, match="from 0 to 1"):
-        share(iid(train, train, 3, 0), train, fraction, 0)
+        pool_training_data(iid(train, train, 3, 0), train, fraction, 0)
     with pytest.raises(InputError, match="share_fraction is"):
         ScenarioConfig(share_fraction=fraction)
 
@@ -111,5 +119,5 @@ def test_ten_thousand_clients_share_in_less_than_five_seconds() -> None:
     train, test = np.arange(50_000) % 10, np.arange(10_000) % 10
     partition = iid(train, test, 10_000, 0)
     start = time.perf_counter()
-    assert len(share(partition, train, 0.05, 0).pool) == pytest.approx(2000, abs=150)
+    assert len(pool_training_data(partition, train, 0.05, 0).pool) == pytest.approx(2000, abs=150)
     assert time.perf_counter() - start < 5

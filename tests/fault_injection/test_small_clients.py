@@ -21,7 +21,7 @@ from fedfomo.core.rng import stream
 from fedfomo.datasets.bundled import load_digits
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
 from fedfomo.datasets.partitions import training_size
-from fedfomo.datasets.scenarios import build_scenario, spread
+from fedfomo.datasets.scenarios import build_scenario, partition_data
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
 from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
@@ -156,7 +156,7 @@ def _spread(torture: Torture) -> tuple[int, int]:
         for clients in (1, 7, 300, 700, 1437) if torture.is_full else (300,):
             for fraction in (0.01, 0.2, 0.99):
                 config = ScenarioConfig(scenario, clients, alpha=0.01, validation_fraction=fraction)
-                partition = spread(config, data, seed=clients)
+                partition = partition_data(config, data, seed=clients)
                 trained = np.concatenate([client.train for client in partition.clients])
                 judged = np.concatenate([client.validation for client in partition.clients])
                 overlaps += len(np.intersect1d(trained, judged)) + len(trained) - len(np.unique(trained))

@@ -20,7 +20,7 @@ import pytest
 from cli_calls import SMALL, call, refused
 from fedfomo.cli.terminal import parse
 from fedfomo.core.model import Score
-from fedfomo.datasets.latent_groups import Assignments, own_file, write_groups
+from fedfomo.datasets.latent_groups import LatentGroups, save_groups, user_file
 from fedfomo.datasets.readers import load_data
 from fedfomo.errors import InputError
 from fedfomo.report.build import build_report_data
@@ -432,7 +432,7 @@ def regrouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int]
     def replaced(seed: int) -> None:
         rng = np.random.default_rng(seed)
         train, test = (rng.integers(0, 2, len(part)) for part in (data.train, data.test))
-        write_groups(Assignments(data.fingerprint, 1.0, {2: (train, test)}), own_file(data))
+        save_groups(LatentGroups(data.fingerprint, 1.0, {2: (train, test)}), user_file(data))
 
     return replaced
 

@@ -30,7 +30,6 @@ Personalised federated learning: every client federates with the clients that he
   methods     list the methods; with a name, its options
   scenarios   list the ways to spread data over clients; with show, what every client would hold
   data        download a public data set
-  latent      build the paper's latent distributions of a data set
   deploy      set up, run and watch a federation of real sites
 
 Every command explains itself: fedfomo run --help
@@ -48,7 +47,6 @@ COMMANDS = {
     "methods": "methods",
     "scenarios": "data",
     "data": "data",
-    "latent": "data",
     "deploy": "deploy",
 }
 """From a command to the module of `fedfomo.cli` with the function of that name."""

@@ -1,4 +1,4 @@
-"""The scenario card as a person sees it in the terminal."""
+"""The scenario summary as a person sees it in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fedfomo.datasets.scenario_summary import Card, ClientCard, overlap
+from fedfomo.datasets.scenario_summary import ClientSummary, ScenarioSummary, overlap
 
 LEVELS = "▁▂▃▄▅▆▇█"
 NONE = "·"
@@ -30,10 +30,10 @@ class _Row:
     target_labels: Sequence[int]
 
 
-def draw_card(card: Card, width: int = 80) -> Group:
-    """Draw a card for a terminal of some width: the scenario's figures, then what every client holds."""
+def draw_summary(summary: ScenarioSummary, width: int = 80) -> Group:
+    """Draw a summary for a terminal of some width: the scenario's figures, then what every client holds."""
     most_bars = max((width - _BESIDE_BARS) // 2, 10)
-    return Group(_title(card), _figures(card), _table(card, most_bars), _caption(card, most_bars))
+    return Group(_title(summary), _figures(summary), _table(summary, most_bars), _caption(summary, most_bars))
 
 
 def bars(counts: Sequence[int], most_bars: int) -> str:
@@ -50,44 +50,46 @@ def labels_a_bar(num_classes: int, most_bars: int) -> int:
     return -(-num_classes // most_bars)
 
 
-def _title(card: Card) -> Text:
-    config = card.config
+def _title(summary: ScenarioSummary) -> Text:
+    config = summary.config
     kind = config.scenario
     if config.has_groups:
         kind += f", {config.distributions} " + ("classes" if config.representation == "classes" else "distributions")
-    return Text(f"{card.dataset}, {kind}, {len(card.clients):,} clients, seed {card.seed}", style="bold")
+    return Text(f"{summary.dataset}, {kind}, {len(summary.clients):,} clients, seed {summary.seed}", style="bold")
 
 
-def _figures(card: Card) -> Table:
+def _figures(summary: ScenarioSummary) -> Table:
     figures = Table.grid(padding=(0, 2))
-    examples = f"{card.train:,} to train on, {card.validation:,} to validate on, {card.test:,} to test on"
+    examples = f"{summary.train:,} to train on, {summary.validation:,} to validate on, {summary.test:,} to test on"
     figures.add_row("examples", examples)
-    if card.shared:
-        given = f"{100 * card.config.share_fraction:g} % of each client's training examples"
-        figures.add_row("shared", f"{card.shared:,} that all clients train on, {given}")
-    published = "" if card.emd_published is None else f", the paper's {card.emd_published:.2f}"
+    if summary.shared:
+        given = f"{100 * summary.config.share_fraction:g} % of each client's training examples"
+        figures.add_row("shared", f"{summary.shared:,} that all clients train on, {given}")
+    published = "" if summary.emd_published is None else f", the paper's {summary.emd_published:.2f}"
     figures.add_row(
-        "label EMD", f"{card.emd_l1:.2f} (Σ|p − q|), {card.emd_official:.2f} as the authors count{published}"
+        "label EMD", f"{summary.emd_l1:.2f} (Σ|p − q|), {summary.emd_official:.2f} as the authors count{published}"
     )
-    overlaps = [client.overlap for client in card.clients if client.overlap is not None]
-    if card.mean_overlap is not None:
+    overlaps = [client.overlap for client in summary.clients if client.overlap is not None]
+    if summary.mean_overlap is not None:
         least = f"at least {100 * min(overlaps):.0f} %"
-        figures.add_row("overlap", f"{100 * card.mean_overlap:.0f} % of the labels trained on and judged on, {least}")
-    away = f"{100 * card.share_out_of_distribution:.0f} % of the clients"
+        figures.add_row(
+            "overlap", f"{100 * summary.mean_overlap:.0f} % of the labels trained on and judged on, {least}"
+        )
+    away = f"{100 * summary.share_out_of_distribution:.0f} % of the clients"
     figures.add_row("targets", f"{away} are judged on a distribution that is not theirs")
     return figures
 
 
-def _table(card: Card, most_bars: int) -> Table:
+def _table(summary: ScenarioSummary, most_bars: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    grouped = card.clients[0].group is not None
+    grouped = summary.clients[0].group is not None
     table.add_column("client", no_wrap=True)
     for heading in (*(["group"] if grouped else []), "train", "validation", "test"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("trains on", "judged on"):
         table.add_column(heading, no_wrap=True)
     table.add_column("overlap", justify="right", no_wrap=True)
-    for row in _rows(card):
+    for row in _rows(summary):
         common = overlap(row.train_labels, row.target_labels)
         table.add_row(
             row.name,
@@ -100,12 +102,12 @@ def _table(card: Card, most_bars: int) -> Table:
     return table
 
 
-def _rows(card: Card) -> list[_Row]:
-    numbered = list(enumerate(card.clients))
+def _rows(summary: ScenarioSummary) -> list[_Row]:
+    numbered = list(enumerate(summary.clients))
     if len(numbered) <= MOST_ROWS:
         return [_client_row(number, client) for number, client in numbered]
-    by_group: dict[int, list[ClientCard]] = {}
-    for client in card.clients:
+    by_group: dict[int, list[ClientSummary]] = {}
+    for client in summary.clients:
         if client.group is not None:
             by_group.setdefault(client.group, []).append(client)
     if 0 < len(by_group) <= MOST_ROWS:
@@ -113,7 +115,7 @@ def _rows(card: Card) -> list[_Row]:
     return [_client_row(number, client) for number, client in numbered[:ABRIDGED_TO]]
 
 
-def _client_row(number: int, client: ClientCard) -> _Row:
+def _client_row(number: int, client: ClientSummary) -> _Row:
     return _Row(
         name=str(number) if client.target == number else f"{number} → {client.target}",
         group=client.group,
@@ -123,7 +125,7 @@ def _client_row(number: int, client: ClientCard) -> _Row:
     )
 
 
-def _group_row(group: int, members: Sequence[ClientCard]) -> _Row:
+def _group_row(group: int, members: Sequence[ClientSummary]) -> _Row:
     return _Row(
         name=f"{len(members):,} clients",
         group=group,
@@ -146,12 +148,12 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
-def _caption(card: Card, most_bars: int) -> Text:
-    together = labels_a_bar(card.num_classes, most_bars)
+def _caption(summary: ScenarioSummary, most_bars: int) -> Text:
+    together = labels_a_bar(summary.num_classes, most_bars)
     each = "a bar per label" if together == 1 else f"a bar per {together} labels"
-    words = [f"Labels 0 to {card.num_classes - 1}, {each}; a mix's highest bar is full, {NONE} stands for none."]
-    if len(card.clients) > MOST_ROWS:
+    words = [f"Labels 0 to {summary.num_classes - 1}, {each}; a mix's highest bar is full, {NONE} stands for none."]
+    if len(summary.clients) > MOST_ROWS:
         words.append("Every client is in the file that --json FILE writes.")
-    elif any(client.target != number for number, client in enumerate(card.clients)):
+    elif any(client.target != number for number, client in enumerate(summary.clients)):
         words.append("0 → 1: client 0 is judged on the data of client 1.")
     return Text("\n".join(words), style="dim")

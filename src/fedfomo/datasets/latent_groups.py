@@ -1,36 +1,45 @@
-"""Groups of similar images that were found once and are kept: one small number per image.
+"""Latent distributions: hidden groups of similar images (Zhang et al., 2021, appendix).
 
-Finding them means training VGG-11 for hours, so those of the public sets ship with the library, and what a user
-builds is kept in the cache. A file belongs to the very images and labels whose fingerprint it bears.
+A representation of every image, reduced by PCA, is clustered by K-Means; each cluster is one distribution from which
+clients sample. The training and test parts are clustered together and kept apart otherwise.
+
+The groups of the public sets were found once, in the activations of VGG-11, and ship with the library, one small number
+per image. A file of groups for any other set is found in the cache; `user_file` says where, `save_groups` writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
 from fedfomo.core.archives import read_npz
+from fedfomo.core.data import Examples
+from fedfomo.core.determinism import one_thread_for_clusters, one_torch_thread
+from fedfomo.core.rng import layer_rng, numpy_stream, stream
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.cache import cache_folder
-from fedfomo.datasets.embedding import Progress, Schedule, build_embedding
-from fedfomo.datasets.latent import Groups, find_clusters, principal_components
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
 
-PUBLISHED_NUMBERS = (2, 3, 4, 5, 10)
-"""The numbers of groups (D) in the paper's tables."""
+Representation = npt.NDArray[np.float32]
+Groups = npt.NDArray[np.int64]
 
 SHIPPED = Path(__file__).parent / "groups"
 _MOST_GROUPS = 256  # a group is stored in one byte
 
 
 @dataclass(frozen=True)
-class Assignments:
+class LatentGroups:
     """The groups of one data set's images, for several numbers of groups."""
 
     fingerprint: str  # of the data set
@@ -38,7 +47,7 @@ class Assignments:
     groups: Mapping[int, tuple[Groups, Groups]]  # number of groups → groups of the training and the test images
 
 
-def find_groups(data: DataSet, num_groups: int) -> tuple[Groups, Groups] | None:
+def load_groups(data: DataSet, num_groups: int) -> tuple[Groups, Groups] | None:
     """Return the groups of a set's training and test images, if any are kept for that number of groups."""
     for file in _files():
         found = _read(file, data, (num_groups,))
@@ -47,22 +56,22 @@ def find_groups(data: DataSet, num_groups: int) -> tuple[Groups, Groups] | None:
     return None
 
 
-def known_numbers(data: DataSet) -> list[int]:
+def numbers_kept(data: DataSet) -> list[int]:
     """List the numbers of groups that are kept for a set."""
     kept = [_read(file, data) for file in _files()]
     return sorted({number for found in kept if found is not None for number in found.groups})
 
 
-def own_file(data: DataSet) -> Path:
+def user_file(data: DataSet) -> Path:
     """Return where the cache keeps the groups that a user builds for a set."""
     return cache_folder() / "groups" / f"{data.fingerprint[:16]}.npz"
 
 
-def write_groups(assignments: Assignments, file: Path) -> None:
-    """Write assignments to a file, which is there complete or not at all."""
-    arrays: dict[str, Any] = {"fingerprint": assignments.fingerprint, "accuracy": assignments.accuracy}
-    for number, (train, test) in assignments.groups.items():
-        _require_a_byte_is_enough(number)
+def save_groups(groups: LatentGroups, file: Path) -> None:
+    """Write groups to a file, which is there complete or not at all."""
+    arrays: dict[str, Any] = {"fingerprint": groups.fingerprint, "accuracy": groups.accuracy}
+    for number, (train, test) in groups.groups.items():
+        require_storable(number)
         arrays[f"train_{number}"], arrays[f"test_{number}"] = train.astype(np.uint8), test.astype(np.uint8)
     file.parent.mkdir(parents=True, exist_ok=True)
     content = BytesIO()
@@ -70,31 +79,101 @@ def write_groups(assignments: Assignments, file: Path) -> None:
     write_atomically(file, content.getbuffer())
 
 
-def build_groups(
-    data: DataSet,
-    folder: Path,
-    schedule: Schedule,
-    numbers: Sequence[int] = PUBLISHED_NUMBERS,
-    report: Callable[[Progress], None] = lambda _: None,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Assignments:
-    """Follow the paper's pipeline: train VGG-11, embed every image, reduce to 256 dimensions, cluster.
+def require_storable(number: int) -> None:
+    """Refuse a number of groups that a file cannot hold."""
+    require(1 <= number <= _MOST_GROUPS, f"{number} groups: give 1 to {_MOST_GROUPS}")
 
-    The folder keeps what is done, so that an interrupted build goes on where it stopped.
+
+def group_examples(
+    train_representation: Representation,
+    test_representation: Representation,
+    num_groups: int,
+    num_components: int = 256,
+    seed: int = 0,
+) -> tuple[Groups, Groups]:
+    """Return the group of every training and every test example; group 0 is the largest."""
+    points = np.concatenate([train_representation, test_representation])
+    groups = find_clusters(principal_components(points, num_components), num_groups, seed)
+    return groups[: len(train_representation)], groups[len(train_representation) :]
+
+
+def principal_components(points: Representation, num_components: int = 256) -> Representation:
+    """Reduce every point to its coordinates along the directions in which points differ most."""
+    from sklearn.decomposition import PCA
+
+    if not len(points):
+        return points
+    if not np.isfinite(points).all():
+        raise InputError("the representation holds values that are not finite: check the inputs")
+    with _clustering():
+        solver = "covariance_eigh" if points.shape[0] >= points.shape[1] else "full"
+        return PCA(min(num_components, *points.shape), svd_solver=solver).fit_transform(points)
+
+
+def find_clusters(points: Representation, num_groups: int, seed: int = 0) -> Groups:
+    """Return the group of every point, by K-Means; group 0 is the largest."""
+    from sklearn.cluster import KMeans
+
+    if not 1 <= num_groups <= len(points):
+        raise InputError(f"{num_groups} groups of {len(points)} examples: give 1 to {len(points)} distributions")
+    random_state = int(numpy_stream(seed, "k-means").integers(2**31))
+    with _clustering():
+        means = KMeans(num_groups, n_init=5, max_iter=100, random_state=random_state)  # pyright: ignore[reportArgumentType]
+        groups = _largest_first(np.asarray(means.fit_predict(points), dtype=np.int64))
+    if groups.max() + 1 < num_groups:
+        raise InputError(f"only {groups.max() + 1} of {num_groups} groups differ: give that many distributions at most")
+    return groups
+
+
+def pixel_representation(data: DataSet) -> tuple[Representation, Representation]:
+    """Represent every example of both parts by its inputs as they are."""
+    return _as_array(data.train.inputs.flatten(1)), _as_array(data.test.inputs.flatten(1))
+
+
+def network_representation(data: DataSet, seed: int = 0) -> tuple[Representation, Representation]:
+    """Represent every example of both parts by a hidden layer of a network trained on the labels.
+
+    Departs from the paper: two fully connected layers and a classifier stand in for VGG-11, which small sets
+    cannot feed. As there, an example is represented by what the second fully connected layer gives out.
     """
-    for number in numbers:
-        _require_a_byte_is_enough(number)
-        images = len(data.train) + len(data.test)
-        require(number <= images, f"{number} groups of {images} images: give {images} at most")
-    embedding = build_embedding(data, folder, schedule, report)
-    tell(f"the network classifies {100 * embedding.accuracy:.2f} % of the test images correctly")
-    points = principal_components(np.asarray(embedding.rows, dtype=np.float32))
-    groups: dict[int, tuple[Groups, Groups]] = {}
-    for number in numbers:
-        found = find_clusters(points, number)
-        groups[number] = found[: len(data.train)], found[len(data.train) :]
-        tell(f"{number} groups of {', '.join(f'{size:,}' for size in np.bincount(found).tolist())} images")
-    return Assignments(data.fingerprint, embedding.accuracy, groups)
+    with one_torch_thread():
+        with layer_rng(stream(seed, "representation", "initial weights")):
+            first = nn.Linear(data.train.inputs[0].numel(), 128)
+            second = nn.Linear(128, 64)
+            classifier = nn.Linear(64, data.num_classes)
+        hidden = nn.Sequential(nn.Flatten(), first, nn.ReLU(), second)
+        network = nn.Sequential(hidden, nn.ReLU(), classifier)
+        _fit(network, data.train, stream(seed, "representation", "batches"))
+        with torch.no_grad():
+            return _as_array(hidden(data.train.inputs)), _as_array(hidden(data.test.inputs))
+
+
+def _fit(network: nn.Module, examples: Examples, rng: torch.Generator) -> None:
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(20):
+        for batch in examples.shuffled_batches(64, rng):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(batch.inputs), batch.labels).backward()
+            optimiser.step()
+
+
+def _largest_first(groups: Groups) -> Groups:
+    """Renumber groups: the largest comes first, and of equals the one with the earliest member."""
+    _, first_members, numbers, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
+    rank = np.empty(len(sizes), dtype=np.int64)
+    rank[np.lexsort((first_members, -sizes))] = np.arange(len(sizes))
+    return rank[numbers]
+
+
+@contextmanager
+def _clustering() -> Generator[None, None, None]:
+    with one_thread_for_clusters(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # too few distinct points: refused afterwards, in words
+        yield
+
+
+def _as_array(tensor: Tensor) -> Representation:
+    return tensor.numpy().astype(np.float32)
 
 
 def _files() -> Iterator[Path]:
@@ -102,7 +181,7 @@ def _files() -> Iterator[Path]:
         yield from sorted(folder.glob("*.npz"))
 
 
-def _read(file: Path, data: DataSet, numbers: Sequence[int] | None = None) -> Assignments | None:
+def _read(file: Path, data: DataSet, numbers: Sequence[int] | None = None) -> LatentGroups | None:
     """Read a file's groups, or only those of some numbers, unless it belongs to another set."""
     try:
         archive = read_npz(file)
@@ -114,9 +193,9 @@ def _read(file: Path, data: DataSet, numbers: Sequence[int] | None = None) -> As
             for number in kept
             if numbers is None or number in numbers
         }
-        return Assignments(data.fingerprint, float(archive["accuracy"]), groups)
+        return LatentGroups(data.fingerprint, float(archive["accuracy"]), groups)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file} is not a whole file of groups ({error}): remove it, or build it again") from error
+        raise InputError(f"{file} is not a whole file of groups ({error}): remove it, or write it again") from error
 
 
 def _checked(archive: Mapping[str, np.ndarray], part: str, number: int, data: DataSet) -> Groups:
@@ -125,7 +204,3 @@ def _checked(archive: Mapping[str, np.ndarray], part: str, number: int, data: Da
     if groups.dtype != np.uint8 or groups.shape != (count,) or (count and groups.max() >= number):
         raise ValueError(f"{part}_{number} does not hold one group below {number} for each of {count} images")
     return groups.astype(np.int64)
-
-
-def _require_a_byte_is_enough(number: int) -> None:
-    require(1 <= number <= _MOST_GROUPS, f"{number} groups: give 1 to {_MOST_GROUPS}")

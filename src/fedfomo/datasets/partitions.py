@@ -1,8 +1,8 @@
 """Ways to spread examples over clients: pure functions from labels and a seed to indices.
 
 Every function deals each example to at most one client, keeps the set's own training and test parts apart,
-and splits each client's training examples once into what it trains on and what it validates on. Only `share` lets
-several clients train on an example, and nobody ever validates on what anybody trains on.
+and splits each client's training examples once into what it trains on and what it validates on. Only
+`pool_training_data` lets several clients train on an example, and nobody ever validates on what anybody trains on.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def shuffle_targets(partition: Partition, seed: int) -> Partition:
     return replace(partition, clients=clients, targets=tuple(partition.targets[other] for other in order))
 
 
-def share(partition: Partition, train_labels: Indices, fraction: float, seed: int) -> Partition:
+def pool_training_data(partition: Partition, train_labels: Indices, fraction: float, seed: int) -> Partition:
     """Let every client give a share of its training examples to a pool on which all clients train.
 
     This is the data sharing of Zhao et al. (2018) in the form that FedFomo is compared with: the pool comes from the
@@ -182,7 +182,7 @@ def share(partition: Partition, train_labels: Indices, fraction: float, seed: in
     return replace(partition, clients=clients, pool=np.sort(pool))
 
 
-def keep(partition: Partition, train_labels: Indices, fraction: float, seed: int) -> Partition:
+def subsample(partition: Partition, train_labels: Indices, fraction: float, seed: int) -> Partition:
     """Let every client keep a share of what it trains and of what it validates on; test examples stay.
 
     The share is taken of every label alike, so that clients hold less and are as different as before.

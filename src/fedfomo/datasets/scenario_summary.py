@@ -1,9 +1,9 @@
-"""The scenario card: what there is to know of a data set spread over clients, before anything is trained."""
+"""The summary of a scenario: what there is to know of a data set spread over clients, before anything is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -11,9 +11,8 @@ import numpy as np
 
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig
-from fedfomo.datasets.latent_groups import PUBLISHED_NUMBERS
 from fedfomo.datasets.partitions import ClientIndices, Indices, Partition
-from fedfomo.datasets.scenarios import label_distances, shortages, spread
+from fedfomo.datasets.scenarios import label_distances, partition_data, shortages
 
 PUBLISHED_EMD: dict[str, dict[int, float]] = {
     "cifar10": {2: 1.05, 3: 1.41, 4: 1.28, 5: 2.80, 10: 2.70},
@@ -23,7 +22,7 @@ PUBLISHED_EMD: dict[str, dict[int, float]] = {
 
 
 @dataclass(frozen=True)
-class ClientCard:
+class ClientSummary:
     """What one client holds."""
 
     group: int | None  # the distribution behind its training examples
@@ -37,7 +36,7 @@ class ClientCard:
 
 
 @dataclass(frozen=True)
-class Card:
+class ScenarioSummary:
     """What all clients hold, and how different they are."""
 
     dataset: str
@@ -54,22 +53,22 @@ class Card:
     emd_published: float | None
     mean_overlap: float | None
     share_out_of_distribution: float
-    clients: tuple[ClientCard, ...]
+    clients: tuple[ClientSummary, ...]
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the card as plain values."""
+        """Return the summary as plain values."""
         return asdict(self)
 
 
-def make_card(config: ScenarioConfig, data: DataSet, seed: int) -> Card:
+def summarise_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> ScenarioSummary:
     """Spread a data set over clients as a run with this seed would, and describe the outcome."""
-    partition = spread(config, data, seed)
-    clients = tuple(_client_card(number, partition, data) for number in range(len(partition.clients)))
+    partition = partition_data(config, data, seed)
+    clients = tuple(_summarise_client(number, partition, data) for number in range(len(partition.clients)))
     known = [client.overlap for client in clients if client.overlap is not None]
     emd_l1, emd_official = label_distances(partition, data)
     published = PUBLISHED_EMD.get(data.name, {}).get(config.distributions)
-    return Card(
+    return ScenarioSummary(
         dataset=data.name,
         fingerprint=data.fingerprint,
         config=config,
@@ -98,33 +97,13 @@ def overlap(first: Sequence[int], second: Sequence[int]) -> float | None:
     return float(np.minimum(p, q).sum())
 
 
-def distance_table(data: DataSet, clients: int, seed: int) -> str:
-    """Write a Markdown table of the label distances of latent distributions, ours beside the paper's."""
-    lines = [
-        "| D | groups | images in each group | EMD, Σ\\|p − q\\| | EMD as the authors count it | paper |",
-        "| ---: | --- | --- | ---: | ---: | ---: |",
-    ]
-    wanted = [ScenarioConfig(clients=clients, distributions=number) for number in PUBLISHED_NUMBERS]
-    if data.num_classes in PUBLISHED_NUMBERS:
-        wanted.append(replace(wanted[-1], distributions=data.num_classes, representation="classes"))
-    for config in wanted:
-        card = make_card(config, data, seed)
-        sizes = ", ".join(f"{size:,}" for size in _group_sizes(card))
-        kind = "classes" if config.representation == "classes" else "latent"
-        paper = "" if card.emd_published is None else f"{card.emd_published:.2f}"
-        lines.append(
-            f"| {config.distributions} | {kind} | {sizes} | {card.emd_l1:.2f} | {card.emd_official:.2f} | {paper} |"
-        )
-    return "\n".join(lines)
-
-
-def _client_card(number: int, partition: Partition, data: DataSet) -> ClientCard:
+def _summarise_client(number: int, partition: Partition, data: DataSet) -> ClientSummary:
     own: ClientIndices = partition.clients[number]
     train_labels: Indices = data.train.labels.numpy()
     test_labels: Indices = data.test.labels.numpy()
     trained = _counts(train_labels[own.train], data.num_classes)
     targeted = _counts(np.concatenate([train_labels[own.validation], test_labels[own.test]]), data.num_classes)
-    return ClientCard(
+    return ClientSummary(
         group=None if partition.groups is None else partition.groups[number],
         target=partition.targets[number],
         train=len(own.train),
@@ -138,11 +117,3 @@ def _client_card(number: int, partition: Partition, data: DataSet) -> ClientCard
 
 def _counts(labels: Indices, num_classes: int) -> tuple[int, ...]:
     return tuple(np.bincount(labels, minlength=num_classes).tolist())
-
-
-def _group_sizes(card: Card) -> list[int]:
-    sizes: dict[int, int] = {}
-    for client in card.clients:
-        if client.group is not None:
-            sizes[client.group] = sizes.get(client.group, 0) + client.train + client.validation + client.test
-    return [sizes[group] for group in sorted(sizes)]

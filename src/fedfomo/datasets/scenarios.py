@@ -11,8 +11,14 @@ from fedfomo.core.data import ClientData, is_enough
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.datasets.heterogeneity import emd_l1, emd_official, label_histogram, mean_over_clients
-from fedfomo.datasets.latent import Groups, latent_groups, network_representation, pixel_representation
-from fedfomo.datasets.latent_groups import PUBLISHED_NUMBERS, find_groups, known_numbers
+from fedfomo.datasets.latent_groups import (
+    Groups,
+    group_examples,
+    load_groups,
+    network_representation,
+    numbers_kept,
+    pixel_representation,
+)
 from fedfomo.datasets.partitions import (
     ClientIndices,
     Indices,
@@ -20,10 +26,10 @@ from fedfomo.datasets.partitions import (
     by_group,
     dirichlet,
     iid,
-    keep,
     pathological,
-    share,
+    pool_training_data,
     shuffle_targets,
+    subsample,
 )
 from fedfomo.errors import InputError
 
@@ -44,7 +50,7 @@ class Scenario:
 
 def build_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scenario:
     """Spread a data set over clients; the same seed gives the same clients."""
-    partition = spread(config, data, seed)
+    partition = partition_data(config, data, seed)
     emds = label_distances(partition, data)
     return Scenario(
         clients=tuple(_take(data, client) for client in partition.clients),
@@ -55,17 +61,17 @@ def build_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scenario
     )
 
 
-def spread(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
+def partition_data(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
     """Decide who holds which examples, without touching the images."""
-    partition = _deal(config, data, seed)
-    if not any(len(client.train) for client in partition.clients):
-        raise InputError(f"no client has a training example of '{data.name}': give more clients or fewer distributions")
+    partition = _split(config, data, seed)
+    _require_examples(partition, data, "give more clients or fewer distributions")
     if config.data_fraction < 1:
-        partition = keep(partition, _labels(data.train.labels), config.data_fraction, seed)
+        partition = subsample(partition, _labels(data.train.labels), config.data_fraction, seed)
+        _require_examples(partition, data, f"data_fraction is {config.data_fraction:g}, which leaves none: give more")
     if config.has_shuffled_targets:
         partition = shuffle_targets(partition, seed)
     if config.share_fraction:
-        partition = share(partition, _labels(data.train.labels), config.share_fraction, seed)
+        partition = pool_training_data(partition, _labels(data.train.labels), config.share_fraction, seed)
     return partition
 
 
@@ -96,7 +102,7 @@ def shortages(partition: Partition) -> list[str]:
     return notes
 
 
-def _deal(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
+def _split(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
     train, test = _labels(data.train.labels), _labels(data.test.labels)
     clients, fraction = config.clients, config.validation_fraction
     if config.scenario == "iid":
@@ -121,26 +127,31 @@ def _groups(config: ScenarioConfig, data: DataSet) -> tuple[Groups, Groups]:
             )
         return _labels(data.train.labels), _labels(data.test.labels)
     if config.representation == "network":
-        return latent_groups(*network_representation(data), number)
+        return group_examples(*network_representation(data), number)
     if config.representation == "auto":
-        kept = find_groups(data, number)
+        kept = load_groups(data, number)
         if kept is not None:
             return kept
         if len(data.train) + len(data.test) > SMALL_SET:
             raise _not_built(data, number)
-    return latent_groups(*pixel_representation(data), number)
+    return group_examples(*pixel_representation(data), number)
 
 
 def _not_built(data: DataSet, number: int) -> InputError:
-    known = known_numbers(data)
+    known = numbers_kept(data)
     kept = f"latent groups of '{data.name}' are kept for D = {', '.join(map(str, known))}, not {number}"
     missing = kept if known else f"no latent groups of '{data.name}' are kept"
-    built = {*(known or PUBLISHED_NUMBERS), number}
-    more = "" if built == {*PUBLISHED_NUMBERS} else f" --distributions {' '.join(map(str, sorted(built)))}"
+    wanted = " ".join(map(str, sorted({*known, number})))
     return InputError(
-        f"{missing}, and it is too large to find them on the spot: "
-        f"run `fedfomo latent build --dataset {data.name} --data FOLDER{more}`"
+        f"{missing}, and it is too large to find them on the spot: give --representation network, or in a clone of"
+        f" fedfomo run `python -m experiments.iclr2021.latent_groups build --dataset {data.name} --data FOLDER"
+        f" --distributions {wanted}`"
     )
+
+
+def _require_examples(partition: Partition, data: DataSet, remedy: str) -> None:
+    if not any(len(client.train) for client in partition.clients):
+        raise InputError(f"no client has a training example of '{data.name}': {remedy}")
 
 
 def _take(data: DataSet, client: ClientIndices) -> ClientData:

@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.iclr2021.latent_groups import embedding
+from experiments.iclr2021.latent_groups.embedding import (
+    Progress,
+    Schedule,
+    build_embedding,
+    schedule_for,
+    train_embedder,
+)
 from fedfomo.core import networks
 from fedfomo.core.data import Examples
 from fedfomo.core.rng import stream
-from fedfomo.datasets import embedding
 from fedfomo.datasets.bundled import DataSet
-from fedfomo.datasets.embedding import Progress, Schedule, build_embedding, schedule_for, train_embedder
 from fedfomo.datasets.standardise import Scale
 from fedfomo.errors import InputError
 
