@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, Federation, configure_clients, messages_of, run_round, sample_clients
+from fedfomo.core.round import Federation, configure_clients, run_round, sample_clients
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.simulate import RunResult, simulate

@@ -14,10 +14,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from fedfomo.core.algorithm import AnyAlgorithm, Trained
 from fedfomo.core.client import Client, ClientId
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, Trained
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.data import ClientData, Examples, can_contribute
 from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.parameters import Layout, Slot
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, Federation, configure_clients, run_round, train_or_rollback
+from fedfomo.core.round import Federation, configure_clients, run_round, train_or_rollback
 from fedfomo.simulation.worker import FederatedProblem
 
 ROUNDS = 4

@@ -158,7 +158,7 @@ def test_a_whole_run_of_two_kinds() -> None:
 
 def test_impossible_options_are_refused() -> None:
     for name in ("budget", "num_candidates", "refresh_every"):
-        with pytest.raises(InputError, match=f"{name} must be at least 1, not 0"):
+        with pytest.raises(InputError, match=rf"'{name}' .* must be at least 1, not 0"):
             Dpfl(**{name: 0})
     assert torch.equal(Dpfl().start_client(start_of(2, 3.0)).mixture, point(3))
 

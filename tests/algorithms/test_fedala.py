@@ -115,10 +115,10 @@ def test_what_is_blended_depends_on_the_trainers_batches_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"blended_layers": 0}, "blended_layers must be at least 1"),
-        ({"rate": -1.0}, "rate must be a number of at least 0"),
-        ({"share": 0.0}, "share must be above 0 and at most 1"),
-        ({"first_epochs": 0}, "first_epochs must be at least 1"),
+        ({"blended_layers": 0}, "'blended_layers' .* must be at least 1"),
+        ({"rate": -1.0}, "'rate' .* must be at least 0"),
+        ({"share": 0.0}, "'share' .* must be above 0 and at most 1"),
+        ({"first_epochs": 0}, "'first_epochs' .* must be at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, float], complaint: str) -> None:

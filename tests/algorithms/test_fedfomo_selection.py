@@ -194,12 +194,12 @@ def test_whoever_moves_to_an_average_alone_says_so() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"num_downloads": 0}, "num_downloads must be at least 1, not 0"),
-        ({"epsilon": 1.5}, "epsilon must be between 0 and 1, not 1.5"),
-        ({"epsilon": -0.1}, "epsilon must be between 0 and 1"),
-        ({"epsilon": float("nan")}, "epsilon must be between 0 and 1"),
-        ({"epsilon_decay": -0.1}, "epsilon_decay must be at least 0"),
-        ({"num_averages": -1}, "num_averages must be at least 0"),
+        ({"num_downloads": 0}, "'num_downloads' .* must be at least 1, not 0"),
+        ({"epsilon": 1.5}, "'epsilon' .* must be between 0 and 1, not 1.5"),
+        ({"epsilon": -0.1}, "'epsilon' .* must be between 0 and 1"),
+        ({"epsilon": float("nan")}, "'epsilon' .* must be a number"),
+        ({"epsilon_decay": -0.1}, "'epsilon_decay' .* must be at least 0"),
+        ({"num_averages": -1}, "'num_averages' .* must be at least 0"),
     ],
 )
 def test_impossible_options_are_refused_in_words(options: dict[str, float], complaint: str) -> None:

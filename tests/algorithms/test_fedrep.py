@@ -87,5 +87,5 @@ def test_who_has_no_training_data_uses_the_common_body() -> None:
 
 @pytest.mark.parametrize("option", ["body_epochs", "head_layers"])
 def test_what_cannot_be_is_refused(option: str) -> None:
-    with pytest.raises(InputError, match=f"{option} must be at least 1"):
+    with pytest.raises(InputError, match=rf"'{option}' .* must be at least 1"):
         FedRep(**{option: 0})

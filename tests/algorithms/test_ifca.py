@@ -130,5 +130,5 @@ def test_downloads_hold_all_models() -> None:
 
 
 def test_no_clusters_are_refused() -> None:
-    with pytest.raises(InputError, match="num_clusters must be at least 1, not 0"):
+    with pytest.raises(InputError, match=r"'num_clusters' .* must be at least 1, not 0"):
         Ifca(0)

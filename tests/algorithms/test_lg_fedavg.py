@@ -127,5 +127,5 @@ def test_with_no_layer_global_it_is_local_training() -> None:
 
 @pytest.mark.parametrize("option", ["global_share", "warm_up"])
 def test_what_cannot_be_is_refused(option: str) -> None:
-    with pytest.raises(InputError, match=f"{option} must be between 0 and 1"):
+    with pytest.raises(InputError, match=rf"'{option}' .* must be between 0 and 1"):
         LgFedAvg(**{option: 1.5})  # type: ignore[arg-type]

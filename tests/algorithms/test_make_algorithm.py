@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from fedfomo.algorithms import ALGORITHMS, describe, make_algorithm
+from fedfomo.algorithms import ALGORITHMS, describe, make_algorithm, register
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
 from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.core.round import Messages, messages_of
+from fedfomo.core.algorithm import Messages, messages_of
 from fedfomo.errors import InputError
 
 
@@ -75,7 +75,7 @@ def test_values_are_taken_as_they_are() -> None:
         ("fedfomo", {"num_downloads": True}, "must be a whole number, not 'True'"),
         ("fedfomo", {"epsilon": "nan"}, "must be a number, not 'nan'"),
         ("fedfomo", {"epsilon": float("inf")}, "must be a number, not 'inf'"),
-        ("fedfomo", {"epsilon": "-0.1"}, "epsilon must be between 0 and 1"),
+        ("fedfomo", {"epsilon": "-0.1"}, "'epsilon' of method 'fedfomo' must be between 0 and 1"),
         ("fedfomo", {"norm": "l3"}, "option 'norm' of method 'fedfomo' must be one of l2, l1, not 'l3'"),
         ("fedavg-finetuned", {"gated": "yes"}, "must be true or false, not 'yes'"),
     ],
@@ -83,3 +83,22 @@ def test_values_are_taken_as_they_are() -> None:
 def test_what_cannot_be_is_refused_in_words(name: str, options: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         make_algorithm(name, options)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_option_is_described(name: str) -> None:
+    assert all(option.help for option in describe(name).options)
+
+
+def test_options_are_checked_on_direct_construction_too() -> None:
+    with pytest.raises(InputError, match="option 'num_downloads' of method 'fedfomo' must be at least 1, not 0"):
+        FedFomo(num_downloads=0)
+    with pytest.raises(InputError, match="must be a whole number, not '4'"):
+        FedFomo(num_downloads="4")  # type: ignore[arg-type]  # text is read from commands and files only
+
+
+def test_registering_refuses_a_name_twice_and_a_class_that_is_no_dataclass() -> None:
+    with pytest.raises(ValueError, match="there is a method 'fedfomo' already"):
+        register("fedfomo")(FedFomo)
+    with pytest.raises(TypeError, match="must be decorated with @dataclass"):
+        register("new")(type("New", (FedFomo,), {}))

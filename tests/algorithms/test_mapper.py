@@ -201,10 +201,10 @@ def test_effort_counts_every_training(mix: Any) -> None:
 
 def test_impossible_options_are_refused() -> None:
     for options, complaint in (
-        ({"lowest_share": 0.8, "highest_share": 0.2}, "shares must satisfy"),
-        ({"highest_share": 1.2}, "shares must satisfy"),
-        ({"num_shares": 0}, "num_shares must be at least 1"),
-        ({"warm_up": 2.0}, "warm_up must be between 0 and 1"),
+        ({"lowest_share": 0.8, "highest_share": 0.2}, "lowest_share must be at most highest_share"),
+        ({"highest_share": 1.2}, "'highest_share' .* must be between 0 and 1"),
+        ({"num_shares": 0}, "'num_shares' .* must be at least 1"),
+        ({"warm_up": 2.0}, "'warm_up' .* must be between 0 and 1"),
     ):
         with pytest.raises(InputError, match=complaint):
             Mapper(**options)

@@ -10,15 +10,8 @@ from torch import Tensor
 from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.local import Local, Memory
-from fedfomo.core.round import (
-    CommunicationCost,
-    Federation,
-    cohort_size,
-    configure_clients,
-    messages_of,
-    run_round,
-    traffic_of,
-)
+from fedfomo.core.algorithm import messages_of
+from fedfomo.core.round import CommunicationCost, Federation, cohort_size, configure_clients, run_round, traffic_of
 from toy_problems import (
     ROUNDS,
     InProcess,

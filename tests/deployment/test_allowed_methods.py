@@ -12,7 +12,8 @@ from torch import Tensor
 from federations import same, simulated
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.core import messages
-from fedfomo.core.round import configure_clients, messages_of, run_round, uploads_examples
+from fedfomo.core.algorithm import messages_of
+from fedfomo.core.round import configure_clients, run_round
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.envelopes import Envelope, most_bytes
 from fedfomo.deployment.settings import SiteFolder
@@ -79,7 +80,7 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_a_method_whose_uploads_can_hold_anything_says_that_it_sends_examples(method: str) -> None:
     algorithm = make_algorithm(method)
-    assert _holds_anything(messages_of(algorithm).upload) == uploads_examples(algorithm)
+    assert _holds_anything(messages_of(algorithm).upload) == algorithm.uploads_examples
 
 
 @pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(WITHOUT)))

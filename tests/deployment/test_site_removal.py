@@ -13,13 +13,12 @@ import torch
 from cli_calls import refused
 from federations import SITES, federation, fedfomo
 from fedfomo.algorithms import make_algorithm
-from fedfomo.algorithms.fedfomo import State
+from fedfomo.algorithms.fedfomo import FedFomo, State
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.provisioning import add_site, remove_site
 from fedfomo.deployment.server_supervisor import FlowerCommandError, ServerProcess
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
-from fedfomo.deployment.site_removal import without_those_who_left
 from fedfomo.deployment.status import sentences
 from fedfomo.errors import InputError
 from in_memory_transport import Loopback, make_federation, models_of, serve
@@ -77,21 +76,22 @@ def test_a_state_keeps_the_models_of_those_who_stay() -> None:
     start = State.start(4)
     models = {client: torch.full((2,), float(client)) for client in (0, 1, 3)}
     state = State(2, models, torch.tensor([1, 3]), start.affinity, start.taken, (models[3],))
-    left = without_those_who_left(state, {0, 1, 2})
+    left = FedFomo().forget_clients(state, {0, 1, 2})
     assert left.models.keys() == {0, 1}
     assert left.last_uploaders.tolist() == [1]
     assert left.available_to(0, "latest").tolist() == [1]
     assert left.averages == ()  # one of a single client is that client's model
-    assert without_those_who_left(state, range(4)) is state
-    assert without_those_who_left("another method's", {0}) == "another method's"
+    assert FedFomo().forget_clients(state, range(4)) is state
+    assert make_algorithm("fedavg").forget_clients("another method's", {0}) == "another method's"
 
 
 @pytest.mark.parametrize("method", ["cfl", "fl-hc"])
 def test_nobody_is_clustered_by_or_waits_for_who_has_left(method: str) -> None:
     start = points_problem().start(10)
     updates = {client: torch.ones(start.layout.num_trainable) for client in (0, 1)}
-    state = replace(make_algorithm(method).start_server(start), updates=updates)
-    left = without_those_who_left(state, set(range(1, start.num_clients)))
+    algorithm = make_algorithm(method)
+    state = replace(algorithm.start_server(start), updates=updates)
+    left = algorithm.forget_clients(state, set(range(1, start.num_clients)))
     assert left.awaited.tolist() == list(range(1, start.num_clients))
     assert left.updates.keys() == {1}
 

@@ -138,7 +138,7 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys:
         compute_all([broken, CELL], config, Results(results))
     assert ended.value.code == 1
     shown = capsys.readouterr()
-    assert "num_downloads must be at least 1" in shown.out
+    assert "'num_downloads' of method 'fedfomo' must be at least 1" in shown.out
     assert f"cells that failed, 1 in all: {broken.name}" in shown.err
     assert Results(results).has(CELL)
 

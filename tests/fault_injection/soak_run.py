@@ -20,10 +20,10 @@ from typing import IO, Any
 import torch
 
 from fedfomo.algorithms.fedfomo import Download, FedFomo, Memory, Upload
+from fedfomo.core.algorithm import Trained
 from fedfomo.core.client import Client
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Score
-from fedfomo.core.round import Trained
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate

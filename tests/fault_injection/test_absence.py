@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.client import ClientId
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, configure_clients, run_round
+from fedfomo.core.round import configure_clients, run_round
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare
 from fedfomo.simulation.config import SimulationConfig

@@ -15,8 +15,9 @@ from fedfomo.algorithms import ALGORITHMS, fedfomo, make_algorithm
 from fedfomo.algorithms import fedfomo_equations as equations
 from fedfomo.core import messages
 from fedfomo.core import round as rounds
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.rng import stream
-from fedfomo.core.round import AnyAlgorithm, configure_clients, messages_of, run_round
+from fedfomo.core.round import configure_clients, run_round
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.transport import FlowerExchange

@@ -14,7 +14,7 @@ import torch
 from bad_uploads import OTHER_TYPES
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.core import messages
-from fedfomo.core.round import messages_of
+from fedfomo.core.algorithm import messages_of
 from in_subprocess import apart
 from loaders import CHECKPOINTS, DATA, MESSAGES, REFUSALS, SETTINGS, Loader
 from mutations import Search, resident_megabytes

@@ -28,7 +28,7 @@ from attackers import (
 )
 from fedfomo.algorithms import fedfomo
 from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.core.round import AnyAlgorithm
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
 from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture

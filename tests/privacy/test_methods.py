@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.core.local_training import Sgd
 from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
@@ -17,6 +17,8 @@ from toy_problems import digest, points_problem
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
 TWO_ROUNDS = SimulationConfig(rounds=2)
 
+READ_RECORDS = [name for name, method in ALGORITHMS.items() if method.reads_records]
+JUDGE_BY_TRAINING = [name for name, method in ALGORITHMS.items() if method.evaluates_on == "training"]
 ALONE = ("local", "local-all")  # nothing of them ever leaves
 PRIVATE = [name for name in ALGORITHMS if name not in (*READ_RECORDS, *ALONE)]
 

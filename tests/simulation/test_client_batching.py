@@ -5,9 +5,9 @@ import torch
 
 from fedfomo.algorithms import ALGORITHMS
 from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import Sgd, TrainingJob
-from fedfomo.core.round import AnyAlgorithm
 from fedfomo.core.vectorised import Stack
 from fedfomo.simulation.client_batching import BatchedCompute
 from fedfomo.simulation.config import SimulationConfig

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Fraction
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,17 @@ def next_share(share: float, own: Tensor, shared: Tensor, gradient: Tensor, rate
     return min(1.0, max(0.0, share - rate * float(slope)))
 
 
+@register("apfl")
 @dataclass(frozen=True)
-class Apfl(AveragingServer):
+class Apfl(AveragingServer[Memory]):
     """Blend the client's own model with the global one, in a share that each client learns."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "2 × FedAvg"
 
-    share: float = 0.5  # α
+    share: Fraction = 0.5  # α
     """The own model's share of the blend, at the start or throughout."""
     learns_share: bool = True
     """Adapt the share on the training data, once a round."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.share <= 1, f"share must be between 0 and 1, not {self.share}")
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Own the common initial model."""

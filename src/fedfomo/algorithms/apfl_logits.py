@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from fedfomo.algorithms.apfl import Memory
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client, FederationInfo
+from fedfomo.core.options import Fraction
 from fedfomo.core.parameters import Layout
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
 
 
 class Blend(nn.Module):
@@ -47,20 +48,17 @@ def blended(layout: Layout, own: Tensor, shared: Tensor, share: float) -> Tensor
     return theta
 
 
+@register("apfl-logits")
 @dataclass(frozen=True)
-class ApflLogits(AveragingServer):
+class ApflLogits(AveragingServer[Memory]):
     """Blend the outputs of the client's own model and the global one, in a share that each client learns."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "4 × FedAvg"
 
-    share: float = 0.5  # α
+    share: Fraction = 0.5  # α
     """The own model's share of the blend, at the start or throughout."""
     learns_share: bool = True
     """Adapt the share on the training data, once a round."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.share <= 1, f"share must be between 0 and 1, not {self.share}")
 
     def network(self, module: nn.Module) -> Blend:
         """Let two copies of the network answer together."""

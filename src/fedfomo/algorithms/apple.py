@@ -14,10 +14,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Numbers, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Fraction, NonNegative
 
 
 @dataclass(frozen=True)
@@ -82,28 +83,23 @@ def penalty_schedule(round: int, rounds: int, share: float) -> float:
     return (math.cos(math.pi * round / last) + 1) / 2 if round < last else 0.0
 
 
+@register("apple")
 @dataclass(frozen=True)
-class Apple:
+class Apple(Algorithm[State, Download, Upload, Memory]):
     """Combine all clients' models by weights that each client learns along with its own model."""
 
     sends: ClassVar[str] = "all other clients' models and numbers of examples down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
 
-    weight_rate: float = 0.003
+    weight_rate: NonNegative = 0.003
     """Step size of the weights."""
-    strength: float = 0.1  # μ
+    strength: NonNegative = 0.1  # μ
     """How firmly weights are held to the initial ones at first."""
-    cautious_share: float = 0.1
+    cautious_share: Fraction = 0.1
     """Share of the rounds in which they are held, less and less."""
     full_steps: bool = True
     """Divide the own model's steps by its weight (the initial one, if that is larger), so that they are the learning
     rate's; without it they shrink with the number of clients."""
-
-    def __post_init__(self) -> None:
-        for name in ("weight_rate", "strength"):
-            value = getattr(self, name)
-            require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0, not {value}")
-        require(0 <= self.cautious_share <= 1, f"cautious_share must be between 0 and 1, not {self.cautious_share}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start without models."""

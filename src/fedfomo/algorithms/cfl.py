@@ -8,7 +8,7 @@ and each half goes on alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.clustering import Clusters, cosines, groups_after, merge_nearest
-from fedfomo.algorithms.fedavg import Upload
+from fedfomo.algorithms.fedavg import FedAvgClient, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Records
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Fraction, NonNegative, Positive
 
 
 def update_norms(updates: Sequence[Tensor]) -> tuple[float, float]:
@@ -65,33 +66,27 @@ class Download:
     others: tuple[Parameters, ...]
 
 
+@register("cfl")
 @dataclass(frozen=True)
-class Cfl:
+class Cfl(FedAvgClient[State, Download]):
     """Clusters that split where members' updates disagree; FedAvg inside each."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
+    evaluates_on: ClassVar[Records] = "validation"  # with select_by_validation
 
     thresholds: Literal["relative", "absolute"] = "relative"
     """Compare norms with the first round's and with each other, or with the numbers themselves."""
-    epsilon_1: float = 0.8
+    epsilon_1: NonNegative = 0.8
     """Split only if the mean update's norm is below this: absolute, or times its norm in the first round."""
-    epsilon_2: float = 2.2
+    epsilon_2: Positive = 2.2
     """Split only if the largest norm is above this: absolute, or such that mean/largest < epsilon_1/epsilon_2."""
-    first_split: float = 0.25
+    first_split: Fraction = 0.25
     """Share of the planned rounds before anything is split."""
-    wait: float = 0.5
+    wait: Fraction = 0.5
     """Share of the planned rounds in which a cluster waits for members that were never heard of."""
     linkage: Literal["single", "complete"] = "single"
     """How a cluster is split: single as in the paper, complete as in the authors' code."""
     select_by_validation: bool = False
     """Let each client use whichever cluster's model, past or present, its validation data like best."""
-
-    def __post_init__(self) -> None:
-        require(self.epsilon_1 >= 0, f"epsilon_1 must be at least 0, not {self.epsilon_1}")
-        require(self.epsilon_2 > 0, f"epsilon_2 must be above 0, not {self.epsilon_2}")
-        require(0 <= self.first_split <= 1, f"first_split must be between 0 and 1, not {self.first_split}")
-        require(0 <= self.wait <= 1, f"wait must be between 0 and 1, not {self.wait}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with one cluster."""
@@ -129,8 +124,11 @@ class Cfl:
             round=state.round + 1,
         )
 
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Drop the updates of others, and do not wait for them."""
+        updates = {client: update for client, update in state.updates.items() if client in members}
+        awaited = [client for client in state.awaited.tolist() if client in members]
+        return replace(state, updates=updates, awaited=state.awaited.new_tensor(awaited))
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Use the cluster's model, or the best on validation of all."""
@@ -139,11 +137,6 @@ class Cfl:
         candidates = (download.model, *download.others)
         losses = client.validation_losses(candidates).nan_to_num(nan=math.inf)
         return Personalised(candidates[int(losses.argmin())], None)  # the first, its own cluster's, if nothing is known
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the cluster's model."""
-        model = client.train(download.model)
-        return Trained(Upload(model, len(client.data.train)), None, model)
 
     def _leaving(
         self, state: State, members: Sequence[ClientId], updates: Mapping[ClientId, Tensor], first_norm: float

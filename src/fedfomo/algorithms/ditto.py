@@ -6,16 +6,16 @@ client's loss + λ/2 ‖v − w‖², where w is the global model of the round. 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import NonNegative
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,15 @@ class Memory:
     own: Parameters | None  # v_i
 
 
+@register("ditto")
 @dataclass(frozen=True)
-class Ditto(AveragingServer):
+class Ditto(AveragingServer[Memory]):
     """Train a model of one's own near the global one, which is trained as by FedAvg."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "2 × FedAvg"
 
-    pull: float = 1.0  # λ
+    pull: NonNegative = 1.0  # λ
     """Strength of the pull of the own model to the global one."""
-
-    def __post_init__(self) -> None:
-        require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Have no model yet."""

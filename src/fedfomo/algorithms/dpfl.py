@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count
 
 NOBODY = torch.empty(0, dtype=torch.int64)
 WORTHLESS = -1e9  # a set with a broken model; finite, since differences of rewards decide
@@ -102,25 +103,23 @@ class Memory:
     collaborators: Ids
 
 
+@register("dpfl")
 @dataclass(frozen=True)
-class Dpfl:
+class Dpfl(Algorithm[State, Download, Upload, Memory]):
     """Every client averages with a set of others that its validation data have chosen."""
 
     sends: ClassVar[str] = (
         "1 model down, num_candidates in every refresh_every-th round; 1 up with its choice of collaborators"
     )
     compute: ClassVar[str] = "as FedAvg, and 2 num_candidates passes over the validation data a search"
+    evaluates_on: ClassVar[Records] = "validation"
 
-    budget: int = 10  # B_c
+    budget: Count = 10  # B_c
     """Collaborators that a client may have."""
-    num_candidates: int = 20
+    num_candidates: Count = 20
     """Models that a client is sent to choose from: its collaborators', and others drawn at random."""
-    refresh_every: int = 4
+    refresh_every: Count = 4
     """Rounds from one choice of collaborators to the next."""
-
-    def __post_init__(self) -> None:
-        for name in ("budget", "num_candidates", "refresh_every"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start without models."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count, NonNegative
 
 # The first weights are learnt once the last ten losses have a standard deviation below this.
 STILL, NUM_LOSSES = 0.1, 10
@@ -42,27 +44,22 @@ def next_weights(weights: Tensor, gradient: Tensor, gap: Tensor, rate: float) ->
     return (weights - rate * gradient * gap).clamp(0.0, 1.0)
 
 
+@register("fedala")
 @dataclass(frozen=True)
-class FedAla(AveragingServer):
+class FedAla(AveragingServer[Memory]):
     """Blend the global model into the own one, with weights learnt coordinate by coordinate, then train."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "FedAvg and about 1 epoch a round, more at first"
+    evaluates_on: ClassVar[Records] = "training"
 
-    blended_layers: int = 1  # p
+    blended_layers: Count = 1  # p
     """How many of the last layers are blended; the others are the global model's."""
-    rate: float = 1.0  # η_w
+    rate: NonNegative = 1.0  # η_w
     """Step size for the weights."""
-    share: float = 0.8  # s
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.8  # s
     """Share of the training examples on which weights are learnt, drawn anew each time."""
-    first_epochs: int = 20
+    first_epochs: Count = 20
     """Most epochs of learning the first weights; later ones take one epoch."""
-
-    def __post_init__(self) -> None:
-        require(self.blended_layers >= 1, f"blended_layers must be at least 1, not {self.blended_layers}")
-        require(math.isfinite(self.rate) and self.rate >= 0, f"rate must be a number of at least 0, not {self.rate}")
-        require(0 < self.share <= 1, f"share must be above 0 and at most 1, not {self.share}")
-        require(self.first_epochs >= 1, f"first_epochs must be at least 1, not {self.first_epochs}")
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model, ready to take the global one whole."""

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, weighted_average
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters, Table
-from fedfomo.core.round import Personalised, Trained
+from fedfomo.core.options import NonNegative, Positive
 from fedfomo.errors import require
 
 
@@ -68,8 +70,9 @@ class Upload:
     model: Parameters
 
 
+@register("fedamp")
 @dataclass(frozen=True)
-class FedAmp:
+class FedAmp(Algorithm[State, Download, Upload, None]):
     """Every client is pulled towards a mixture of the models that are near to its own."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
@@ -77,19 +80,17 @@ class FedAmp:
 
     scale: Literal["relative", "absolute"] = "relative"
     """Count alpha and sigma relative to the distances between models, or as they are."""
-    alpha: float = 0.5
+    alpha: NonNegative = 0.5
     """Step of message passing (α); relative: the share that the most sociable client takes from others."""
-    sigma: float = 0.1
+    sigma: Positive = 0.1
     """How fast attraction fades with squared distance (σ); relative: in units of the median squared distance."""
-    strength: float = 0.1
+    strength: NonNegative = 0.1
     """Strength of the pull towards the mixture in training; λ/α in the paper."""
 
     def __post_init__(self) -> None:
-        require(self.alpha >= 0, f"alpha must be at least 0, not {self.alpha}")
+        super().__post_init__()
         is_share = self.scale == "absolute" or self.alpha <= 1
         require(is_share, f"a relative alpha is a share, between 0 and 1, not {self.alpha}")
-        require(self.sigma > 0, f"sigma must be above 0, not {self.sigma}")
-        require(self.strength >= 0, f"strength must be at least 0, not {self.strength}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
@@ -113,9 +114,6 @@ class FedAmp:
         if self.scale == "relative" and len(models) > 1:
             alpha, sigma = relative_scale(gaps, alpha, sigma)
         return State(state.initial, models, message_weights(gaps, alpha, sigma), state.num_trainable)
-
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Use the mixture."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Memory, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.local_training import Penalty
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
+
+BY_EXAMPLES = "1 model down, 1 up with its number of examples"
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,11 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
     return weighted_average([upload.model for upload in ordered], [upload.num_examples for upload in ordered])
 
 
-class AveragingServer:
-    """The server's half of FedAvg, and of every method that differs from it on clients alone."""
+class AveragingServer(Algorithm[State, Download, Upload, Memory]):
+    """The server's half of FedAvg, for methods that differ from it on clients alone."""
+
+    sends: ClassVar[str] = BY_EXAMPLES
+    compute: ClassVar[str] = "as FedAvg"
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
@@ -75,25 +82,46 @@ class AveragingServer:
         return State(average_uploads(uploads, otherwise=state.model))
 
 
-class FedAvgClient:
-    """The client's half of FedAvg, and of every method that differs from it on the server alone."""
+class HasModel(Protocol):
+    """A download with one model to use and to train from."""
 
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
+    @property
+    def model(self) -> Tensor:
+        """The model."""
+        ...
 
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
+
+AnyState = TypeVar("AnyState")
+AnyDownload = TypeVar("AnyDownload", bound=HasModel)
+
+
+class FedAvgClient(Algorithm[AnyState, AnyDownload, Upload, None]):
+    """The client's half of FedAvg, for methods that differ from it on the server alone, or by a penalty."""
+
+    sends: ClassVar[str] = BY_EXAMPLES
+    compute: ClassVar[str] = "as FedAvg"
+
+    def personalise(self, client: Client, download: AnyDownload, memory: None) -> Personalised[None]:
         """Use the model that was sent as it is."""
         return Personalised(download.model, None)
 
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
+    def train(self, client: Client, download: AnyDownload, memory: None) -> Trained[Upload, None]:
         """Train from the model that was sent."""
-        model = client.train(download.model)
+        model = client.train(download.model, penalty=self.penalty(download), epochs=self.epochs(client))
         return Trained(Upload(model, len(client.data.train)), None, model)
 
+    def penalty(self, download: AnyDownload) -> Penalty | None:
+        """Return what is added to the local objective: nothing."""
+        return None
 
+    def epochs(self, client: Client) -> int:
+        """Return the epochs of a client in this round: E."""
+        return client.trainer.epochs
+
+
+@register("fedavg")
 @dataclass(frozen=True)
-class FedAvg(AveragingServer, FedAvgClient):
+class FedAvg(AveragingServer[None], FedAvgClient[State, Download]):
     """Train one global model; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "1: E epochs over the training data"

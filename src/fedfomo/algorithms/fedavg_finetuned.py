@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,13 @@ class Memory:
     tuned: Parameters
 
 
+@register("fedavg-finetuned")
 @dataclass(frozen=True)
-class FedAvgFineTuned(AveragingServer):
+class FedAvgFineTuned(AveragingServer[Memory]):
     """Train one global model; every client uses a copy tuned on its own data, if validation agrees."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, and once more at the end"
+    evaluates_on: ClassVar[Records] = "validation"
 
     gated: bool = True
     """Keep the fine-tuned model only where validation loss falls; otherwise always."""

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from fedfomo.algorithms import fedavg
 from fedfomo.algorithms.fedavg import average_uploads
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.data import Examples
 from fedfomo.core.messages import Ids, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Fraction
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,9 @@ def own_and_pool(own: Examples, pool: Mapping[int, Share], num_outputs: int) -> 
     return own.joined(*(Examples(s.inputs, s.labels) for s in alike if _is_within(s.labels, num_outputs)))
 
 
+@register("fedavg-shared")
 @dataclass(frozen=True)
-class FedAvgShared:
+class FedAvgShared(Algorithm[State, Download, Upload, Memory]):
     """Train one global model on own data and a pool to which everybody gives a share; every client uses it."""
 
     sends: ClassVar[str] = (
@@ -94,12 +96,10 @@ class FedAvgShared:
     )
     compute: ClassVar[str] = "FedAvg with the pool on top"
     uploads_examples: ClassVar[bool] = True
+    reads_records: ClassVar[bool] = True
 
-    fraction: float = 0.05
+    fraction: Fraction = 0.05
     """Share of its training examples that every client gives away."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.fraction <= 1, f"fraction must be between 0 and 1, not {self.fraction}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model and an empty pool."""

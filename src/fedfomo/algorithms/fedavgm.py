@@ -6,18 +6,19 @@ global model by that, so that the directions in which rounds agree add up and th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, FedAvgClient, Upload, average_uploads
+from fedfomo.algorithms.registry import register
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
-from fedfomo.errors import require
+from fedfomo.core.options import Positive
 
 
 @dataclass(frozen=True)
@@ -38,24 +39,17 @@ def moved(model: Tensor, velocity: Tensor, change: Tensor, rate: float, lookahea
     return model - rate * (lookahead * velocity + change if lookahead else velocity)
 
 
+@register("fedavgm")
 @dataclass(frozen=True)
-class FedAvgM(FedAvgClient):
+class FedAvgM(FedAvgClient[State, Download]):
     """Train one global model that the server moves with momentum; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
-
-    momentum: float = 0.7  # β
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.7  # β
     """Share of the last round's velocity kept in the next one."""
-    server_rate: float = 1.0  # γ
+    server_rate: Positive = 1.0  # γ
     """Step along the velocity; with 1 − momentum, a long run moves at FedAvg's pace."""
     nesterov: bool = False
     """Move by where the velocity will be instead of where it is."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, not {self.momentum}")
-        is_rate = math.isfinite(self.server_rate) and self.server_rate > 0
-        require(is_rate, f"server_rate must be a number above 0, not {self.server_rate}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model, at rest."""

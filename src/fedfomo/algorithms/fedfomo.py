@@ -10,10 +10,10 @@ A client's round: reference ← mix(reference, {own, downloads}), then own ← t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,10 +34,12 @@ from fedfomo.algorithms.fedfomo_equations import (
     mix,
 )
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, exploration_rate
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.clustering import group_by_affinity
 from fedfomo.core.messages import Ids, Numbers, Offsets, Parameters
-from fedfomo.core.round import Personalised, Trained
+from fedfomo.core.options import Count, CountOrZero, Fraction, NonNegative
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.errors import require
 
@@ -145,19 +147,63 @@ class Memory:
     findings: EvaluationWeights
 
 
+class HasFindings(Protocol):
+    """A client's memory of its last federated update."""
+
+    @property
+    def findings(self) -> EvaluationWeights:
+        """What it found out."""
+        ...
+
+
+AnyDownload = TypeVar("AnyDownload")
+AnyMemory = TypeVar("AnyMemory", bound=HasFindings)
+
+
+class KnowsAffinity(Algorithm[State, AnyDownload, Upload, AnyMemory]):
+    """What FedFomo and its variant for averages tell of their states."""
+
+    evaluates_on: ClassVar[Records] = "validation"
+
+    def validate(self, state: State, upload: Upload) -> str | None:
+        """Refuse findings that nobody can have."""
+        return validate_weights(upload.findings)
+
+    def affinity(self, state: State) -> SparseMatrix:
+        """Return P."""
+        return state.affinity
+
+    def mixing_history(self, state: State) -> SparseMatrix:
+        """Return Σ w* over rounds."""
+        return state.taken
+
+    def mixing_weights(self, memory: AnyMemory) -> tuple[Tensor, Tensor]:
+        """Return w*."""
+        return memory.findings.ids, memory.findings.shares
+
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Drop the models of others, and averages, which may be of a single model; the next round makes new ones."""
+        if state.models.keys() <= set(members):
+            return state
+        models = {client: model for client, model in state.models.items() if client in members}
+        uploaders = [client for client in state.last_uploaders.tolist() if client in members]
+        return replace(state, models=models, last_uploaders=state.last_uploaders.new_tensor(uploaders), averages=())
+
+
+@register("fedfomo")
 @dataclass(frozen=True)
-class FedFomo:
+class FedFomo(KnowsAffinity[Download, Memory]):
     """Every client mixes the models that help it, by first-order weights."""
 
     sends: ClassVar[str] = "M models down, 1 up with weights and shares of those that it was sent"
     compute: ClassVar[str] = "as FedAvg, and judges M + 2 models"
     judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")  # of the models in `personalise`, for reports
 
-    num_downloads: int = 5  # M
+    num_downloads: Count = 5  # M
     """Models of other clients sent to each client a round; its own is always a candidate and not counted."""
-    epsilon: float = 0.3
+    epsilon: Fraction = 0.3
     """Chance of a random model in a slot, before decay."""
-    epsilon_decay: float = 0.05
+    epsilon_decay: NonNegative = 0.05
     """Taken off that chance in every round."""
     norm: Literal["l2", "l1"] = "l2"
     """Distance between models; the authors' code uses l1."""
@@ -165,7 +211,7 @@ class FedFomo:
     """Add weights to the affinity as they are, or divided by |their sum| as the authors' code does."""
     availability: Literal["last_round", "latest"] = "last_round"
     """Send only models uploaded in the last round, or each client's latest however old."""
-    num_averages: int = 0
+    num_averages: CountOrZero = 0
     """Cluster averages, and their mean, as further candidates; the authors' code has one per distribution."""
     keep_training: bool = False
     """Where no model helps, go on from the client's own training, and not from its last federated model."""
@@ -173,24 +219,19 @@ class FedFomo:
     """Judge the mixture too, and keep the better of reference and own model where it is worse than these."""
     one_slot_for_copies: bool = False
     """Of models that are nearly the same, send a client no more than one."""
-    weight_limit: float = 0.0
+    weight_limit: NonNegative = 0.0
     """Clip what clients report at so many times the round's median; 0: take it as it is."""
-    new_head_epochs: int = 0
+    new_head_epochs: CountOrZero = 0
     """After the last round, train the last layer anew for so many epochs: what it meant by a trigger is gone."""
     flag_free_riders: bool = False
     """Name clients that upload what they were sent, or sent before; nothing else changes."""
 
     def __post_init__(self) -> None:
-        require(self.num_downloads >= 1, f"num_downloads must be at least 1, not {self.num_downloads}")
-        require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
-        require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
-        require(self.num_averages >= 0, f"num_averages must be at least 0, not {self.num_averages}")
-        require(self.new_head_epochs >= 0, f"new_head_epochs must be at least 0, not {self.new_head_epochs}")
+        super().__post_init__()
         require(
             not (self.keep_training and self.check_mixture),
             "keep_training goes on from what check_mixture would drop: choose one of them",
         )
-        require(self.weight_limit >= 0, f"weight_limit must be at least 0, not {self.weight_limit}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
@@ -217,10 +258,6 @@ class FedFomo:
         groups = group_by_affinity(after.affinity.submatrix(after.last_uploaders), self.num_averages)
         models = [after.models[n] for n in after.last_uploaders.tolist()]
         return replace(after, averages=group_averages(models, groups))
-
-    def validate(self, state: State, upload: Upload) -> str | None:
-        """Refuse findings that nobody can have."""
-        return validate_weights(upload.findings)
 
     def flag_uploads(
         self, state: State, downloads: Mapping[ClientId, Download], uploads: Mapping[ClientId, Upload]

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.fedfomo import EvaluationWeights, State, Upload, validate_weights
+from fedfomo.algorithms.fedfomo import EvaluationWeights, KnowsAffinity, State, Upload
 from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
 from fedfomo.algorithms.fedfomo_selection import choose_downloads, exploration_rate
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count, Fraction, NonNegative
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,20 @@ class Memory:
     findings: EvaluationWeights
 
 
+@register("fedfomo-averages")
 @dataclass(frozen=True)
-class FedFomoAverages:
+class FedFomoAverages(KnowsAffinity[Download, Memory]):
     """FedFomo that hands out averages of models (the paper's variant; single models can be computed from them)."""
 
     sends: ClassVar[str] = "up to M + 2 averages down, 1 model up with weights and shares of those behind them"
     compute: ClassVar[str] = "FedAvg and M + 2 passes over the validation data"
 
-    num_downloads: int = 5  # M
+    num_downloads: Count = 5  # M
     """Other clients in the averaged set; the client's own upload joins it and is not counted."""
-    epsilon: float = 0.3
+    epsilon: Fraction = 0.3
     """Chance of a random model in a slot, before decay."""
-    epsilon_decay: float = 0.05
+    epsilon_decay: NonNegative = 0.05
     """Taken off that chance in every round."""
-
-    def __post_init__(self) -> None:
-        require(self.num_downloads >= 1, f"num_downloads must be at least 1, not {self.num_downloads}")
-        require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, not {self.epsilon}")
-        require(self.epsilon_decay >= 0, f"epsilon_decay must be at least 0, not {self.epsilon_decay}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
@@ -84,10 +81,6 @@ class FedFomoAverages:
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models and update P."""
         return state.after(uploads)
-
-    def validate(self, state: State, upload: Upload) -> str | None:
-        """Refuse findings that nobody can have."""
-        return validate_weights(upload.findings)
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model."""

@@ -6,17 +6,16 @@ slow for all epochs return what they have, and it counts.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
-from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
-from fedfomo.core.client import Client, FederationInfo
+from fedfomo.algorithms.fedavg import Download, FedAvg
+from fedfomo.algorithms.registry import register
+from fedfomo.core.client import Client
 from fedfomo.core.local_training import ProximalTerm
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Fraction, NonNegative
 
 
 def draw_epochs(epochs: int, share_of_stragglers: float, rng: torch.Generator) -> int:
@@ -25,32 +24,23 @@ def draw_epochs(epochs: int, share_of_stragglers: float, rng: torch.Generator) -
     return int(torch.randint(1, epochs, (), generator=rng)) if is_straggler and epochs > 1 else epochs
 
 
+@register("fedprox")
 @dataclass(frozen=True)
-class FedProx(AveragingServer):
+class FedProx(FedAvg):
     """Train one global model near which clients stay while they train; every client uses it."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, less for stragglers"
 
-    pull: float = 0.1  # μ
+    pull: NonNegative = 0.1  # μ
     """Strength of the pull back to the global model."""
-    stragglers: float = 0.0
+    stragglers: Fraction = 0.0
     """Share of clients that manage only some of a round's epochs; what they return is kept."""
 
-    def __post_init__(self) -> None:
-        require(math.isfinite(self.pull) and self.pull >= 0, f"pull must be a number of at least 0, not {self.pull}")
-        require(0 <= self.stragglers <= 1, f"stragglers must be between 0 and 1, not {self.stragglers}")
+    def penalty(self, download: Download) -> ProximalTerm:
+        """Return μ/2 ‖θ − θ^G‖²."""
+        return ProximalTerm(download.model, self.pull)
 
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the global model as it is."""
-        return Personalised(download.model, None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the global model and near it."""
+    def epochs(self, client: Client) -> int:
+        """Return E, or fewer for a straggler."""
         # Departs from the paper: each client is slow with this chance, in place of an exact share of the cohort.
-        epochs = draw_epochs(client.trainer.epochs, self.stragglers, client.random("straggler"))
-        model = client.train(download.model, penalty=ProximalTerm(download.model, self.pull), epochs=epochs)
-        return Trained(Upload(model, len(client.data.train)), None, model)
+        return draw_epochs(client.trainer.epochs, self.stragglers, client.random("straggler"))

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.partial_models import join, validate_part
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,18 @@ class Memory:
     model: Parameters  # (φ, h_i)
 
 
+@register("fedrep")
 @dataclass(frozen=True)
-class FedRep:
+class FedRep(Algorithm[Representation, Representation, Upload, Memory]):
     """Share all layers but the last, which every client fits for itself."""
 
     sends: ClassVar[str] = "1 model without its head each way; up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, and the head once more at the end"
 
-    body_epochs: int = 2
+    body_epochs: Count = 2
     """Epochs that train the representation; the rest of the round's epochs, at least one, fit the head before."""
-    head_layers: int = 1
+    head_layers: Count = 1
     """How many of the last layers are the head."""
-
-    def __post_init__(self) -> None:
-        require(self.body_epochs >= 1, f"body_epochs must be at least 1, not {self.body_epochs}")
-        require(self.head_layers >= 1, f"head_layers must be at least 1, not {self.head_layers}")
 
     def start_server(self, start: FederationInfo) -> Representation:
         """Start from the common initial model's representation."""

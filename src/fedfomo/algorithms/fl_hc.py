@@ -6,18 +6,20 @@ all, by how they changed it, and go on with FedAvg inside each cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedfomo.algorithms.clustering import Clusters, groups_after, merge_nearest
 from fedfomo.algorithms.fedavg import Download, FedAvgClient, Upload
+from fedfomo.algorithms.registry import register
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids
+from fedfomo.core.options import CountOrZero, Fraction, NonNegative
 from fedfomo.errors import require
 
 
@@ -53,14 +55,12 @@ class State:
     awaited: Ids  # who was there from the start
 
 
+@register("fl-hc")
 @dataclass(frozen=True)
-class FlHc(FedAvgClient):
+class FlHc(FedAvgClient[State, Download]):
     """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
-
-    warm_up: float = 0.2
+    warm_up: Fraction = 0.2
     """Share of the planned rounds of plain FedAvg before the round that clusters; at least one is played."""
     metric: Literal["l1", "l2", "cosine"] = "l1"
     """Distance between updates."""
@@ -68,20 +68,16 @@ class FlHc(FedAvgClient):
     """Distance between clusters; ward wants the metric l2 or cosine."""
     cut: Literal["threshold", "gap"] = "threshold"
     """Stop merging at a threshold, or at the widest gap between successive merges."""
-    threshold: float = 1.0
+    threshold: NonNegative = 1.0
     """Clusters farther apart than this stay apart, in units of the mean length of an update."""
-    num_clusters: int = 0
+    num_clusters: CountOrZero = 0
     """Stop merging at this many clusters instead; 0 leaves it to the cut."""
-    wait: float = 0.5
+    wait: Fraction = 0.5
     """Share of the planned rounds in which clustering waits for clients that were never heard of."""
 
     def __post_init__(self) -> None:
-        for name in ("warm_up", "wait"):
-            value = getattr(self, name)
-            require(0 <= value <= 1, f"{name} must be between 0 and 1, not {value}")
+        super().__post_init__()
         require(self.linkage != "ward" or self.metric != "l1", "linkage ward wants the metric l2 or cosine, not l1")
-        require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}")
-        require(self.num_clusters >= 0, f"num_clusters must be at least 0, not {self.num_clusters}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with one cluster."""
@@ -107,6 +103,12 @@ class FlHc(FedAvgClient):
             updates=updates,
             round=state.round + 1,
         )
+
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Drop the updates of others, and do not wait for them."""
+        updates = {client: update for client, update in state.updates.items() if client in members}
+        awaited = [client for client in state.awaited.tolist() if client in members]
+        return replace(state, updates=updates, awaited=state.awaited.new_tensor(awaited))
 
     def _is_time(self, state: State, known: Set[ClientId]) -> bool:
         """Tell whether this round clusters: the warm-up is over, and everybody was heard of or has been waited for."""

@@ -1,7 +1,8 @@
-"""IFCA, the iterative federated clustering algorithm (Ghosh, Chung, Yin, Ramchandran; 2020).
+"""IFCA, the iterative federated clustering algorithm (Ghosh, Chung, Yin, Ramchandran; 2020), and HypCluster.
 
 The server keeps k models and sends all of them. A client trains the one that fits its data best, and the server
 averages each model over the clients that chose it: k-means, with losses for distances and models for centres.
+HypCluster (Mansour, Mohri, Ro, Suresh; 2020), found at the same time, averages by numbers of examples.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from torch import Tensor
 
 from fedfomo.algorithms.clustering import average_by_cluster, farthest_models, init_cluster_models
 from fedfomo.algorithms.fedavg import Upload, average_uploads
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count
 
 
 def best_model(losses: Tensor, rng: torch.Generator) -> int:
@@ -67,16 +69,18 @@ def train_best(client: Client, models: Sequence[Tensor]) -> Choice:
     return Choice(cluster, Upload(client.train(models[cluster]), len(client.data.train)))
 
 
-def unknown_cluster(models: Sequence[Tensor], upload: Choice) -> str | None:
-    """Say so if an upload was trained for a cluster that does not exist."""
-    return None if upload.cluster < len(models) else f"there is no cluster {upload.cluster}"
+class SelectsCluster(Algorithm[State, Download, Choice, None]):
+    """A server that sends all models, and a client that trains one of them and says which."""
 
+    evaluates_on: ClassVar[Records] = "training"
 
-class SelectsCluster:
-    """A client that trains one of the models that it is sent, and says which."""
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send all models."""
+        return Download(state.models)
 
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
+    def validate(self, state: State, upload: Choice) -> str | None:
+        """Refuse models of clusters that do not exist."""
+        return None if upload.cluster < len(state.models) else f"there is no cluster {upload.cluster}"
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Use the model that is best on validation."""
@@ -88,6 +92,7 @@ class SelectsCluster:
         return Trained(choice, None, choice.trained.model)
 
 
+@register("ifca")
 @dataclass(frozen=True)
 class Ifca(SelectsCluster):
     """A given number of clusters; every client trains the model that fits its data best."""
@@ -95,25 +100,18 @@ class Ifca(SelectsCluster):
     sends: ClassVar[str] = "num_clusters models down, 1 up with its number of examples and which of those was chosen"
     compute: ClassVar[str] = "as FedAvg, and num_clusters passes over training and validation data"
 
-    num_clusters: int = 5  # k
+    num_clusters: Count = 5  # k
     """Number of models."""
     seeding: Literal["clients", "random"] = "clients"
     """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
     share_body: bool = False
     """Let clusters differ in the network's last layer only; all else is averaged over all clients."""
 
-    def __post_init__(self) -> None:
-        require(self.num_clusters >= 1, f"num_clusters must be at least 1, not {self.num_clusters}")
-
     def start_server(self, start: FederationInfo) -> State:
         """Start with initial models."""
         models, is_seeded = init_cluster_models(start, self.num_clusters, self.seeding)
         head = start.layout.mask(start.layout.layers()[-1:]).float() if self.share_body else None
         return State(models, is_seeded, start.layout.num_trainable, head)
-
-    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send all models."""
-        return Download(state.models)
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
         """Average each model over the clients that chose it: θ_j ← mean{θ_i : j_i = j}."""
@@ -131,6 +129,32 @@ class Ifca(SelectsCluster):
             models = tuple(torch.where(state.head > 0, model, body) for model in models)
         return State(models, True, state.num_trainable, state.head)
 
-    def validate(self, state: State, upload: Choice) -> str | None:
-        """Refuse models of clusters that do not exist."""
-        return unknown_cluster(state.models, upload)
+
+@register("hypcluster")
+@dataclass(frozen=True)
+class HypCluster(SelectsCluster):
+    """A given number of hypotheses; FedAvg among the clients that prefer the same one."""
+
+    sends: ClassVar[str] = "num_hypotheses models down, 1 up with its number of examples and which of those was chosen"
+    compute: ClassVar[str] = "as FedAvg, and num_hypotheses passes over training and validation data"
+
+    num_hypotheses: Count = 5  # q
+    """Number of models."""
+    seeding: Literal["clients", "random"] = "clients"
+    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
+
+    def start_server(self, start: FederationInfo) -> State:
+        """Start with initial models."""
+        return State(*init_cluster_models(start, self.num_hypotheses, self.seeding), start.layout.num_trainable, None)
+
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
+        """Average each hypothesis, by numbers of examples, over the clients that chose it."""
+        if not uploads:
+            return state
+        trained = {n: uploads[n].trained for n in sorted(uploads)}
+        if state.is_seeded:
+            cluster_of = {n: choice.cluster for n, choice in uploads.items()}
+            models = average_by_cluster(state.models, trained, cluster_of)
+        else:
+            models = farthest_models([t.model for t in trained.values()], self.num_hypotheses, state.num_trainable)
+        return State(models, True, state.num_trainable, None)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Fraction
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,16 @@ def pulled(own: Tensor, mean: Tensor, pull: float) -> Tensor:
     return torch.lerp(own, mean, pull)
 
 
+@register("l2gd")
 @dataclass(frozen=True)
-class L2gd:
+class L2gd(Algorithm[State, Download, Upload, Memory]):
     """Every client trains its own model, which moves a share of the way to the mean of all once a round."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    pull: float = 0.3  # a = αλ/(np)
+    pull: Fraction = 0.3  # a = αλ/(np)
     """Share of the way to the mean that a client's model goes in each round."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.pull <= 1, f"pull must be between 0 and 1, not {self.pull}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with the common initial model for a mean."""

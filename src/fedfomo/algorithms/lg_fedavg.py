@@ -16,11 +16,13 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.partial_models import join, validate_part
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids, Parameters
+from fedfomo.core.options import Fraction
 from fedfomo.core.parameters import Layout
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ def global_coordinates(layout: Layout, part: str, share: float) -> Tensor:
     return layout.mask(layers[len(layers) - math.ceil(share * len(layers) - 1e-9) :])
 
 
+@register("lg-fedavg")
 @dataclass(frozen=True)
-class LgFedAvg:
+class LgFedAvg(Algorithm[State, Download, Upload, Memory]):
     """Share some layers with everybody and keep the others, after a warm-up of FedAvg."""
 
     sends: ClassVar[str] = "1 model each way in the warm-up, then its global layers; up with its number of examples"
@@ -77,14 +80,10 @@ class LgFedAvg:
 
     global_part: Literal["auto", "conv", "upper"] = "auto"
     """The global layers: upper ones as in the paper, or convolutions as in the authors' code; auto: these, if any."""
-    global_share: float = 0.5
+    global_share: Fraction = 0.5
     """Share of the layers, from the last one down, that are global where the upper ones are."""
-    warm_up: float = 0.5
+    warm_up: Fraction = 0.5
     """Share of the rounds in which FedAvg is played first."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.global_share <= 1, f"global_share must be between 0 and 1, not {self.global_share}")
-        require(0 <= self.warm_up <= 1, f"warm_up must be between 0 and 1, not {self.warm_up}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""

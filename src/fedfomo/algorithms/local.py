@@ -14,9 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,11 @@ class Memory:
     best: Parameters | None = None
 
 
-class NoServer:
+class NoServer(Algorithm[None, None, None, Memory]):
     """Clients that start alike, and a server that does nothing."""
+
+    sends: ClassVar[str] = "nothing"
+    compute: ClassVar[str] = "as FedAvg"
 
     def start_server(self, start: FederationInfo) -> None:
         """Keep nothing."""
@@ -44,12 +48,12 @@ class NoServer:
         return Memory(start.initial)
 
 
+@register("local")
 @dataclass(frozen=True)
 class Local(NoServer):
     """Train alone; nothing is sent either way."""
 
-    sends: ClassVar[str] = "nothing"
-    compute: ClassVar[str] = "as FedAvg"
+    evaluates_on: ClassVar[Records] = "validation"  # with keep_best
 
     keep_best: bool = False
     """Judge every round's model by validation data; use the best so far, and train on from that."""

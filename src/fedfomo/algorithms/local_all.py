@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfomo.algorithms.local import Memory, NoServer
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client
-from fedfomo.core.round import Personalised, Trained
 
 
+@register("local-all")
 @dataclass(frozen=True)
 class LocalAll(NoServer):
     """Train alone on training and validation data together; nothing is sent either way."""
 
-    sends: ClassVar[str] = "nothing"
     compute: ClassVar[str] = "FedAvg with the validation data on top"
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
+from fedfomo.core.options import Count, Fraction
 from fedfomo.errors import require
 
 
@@ -63,31 +65,29 @@ class Memory:
     share: float  # λ
 
 
+@register("mapper")
 @dataclass(frozen=True)
-class Mapper(AveragingServer):
+class Mapper(AveragingServer[Memory]):
     """Predict with a mixture of an own and a common model; validation sets their shares."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg; all through two networks"
+    evaluates_on: ClassVar[Records] = "validation"
 
     mix: Literal["probabilities", "outputs", "parameters"] = "probabilities"
     """What is mixed: class probabilities, the networks' outputs as they are (regression), or parameters."""
-    lowest_share: float = 0.0
+    lowest_share: Fraction = 0.0
     """Least share of the own model (λ) to choose from."""
-    highest_share: float = 1.0
+    highest_share: Fraction = 1.0
     """Greatest share of the own model to choose from."""
-    num_shares: int = 5
+    num_shares: Count = 5
     """How many shares there are to choose from, evenly spaced."""
-    warm_up: float = 0.5
+    warm_up: Fraction = 0.5
     """Share of the planned rounds in which the common model is trained alone; own models then start from it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         low, high = self.lowest_share, self.highest_share
-        require(
-            0 <= low <= high <= 1, f"shares must satisfy 0 ≤ lowest_share ≤ highest_share ≤ 1, not {low} and {high}"
-        )
-        require(self.num_shares >= 1, f"num_shares must be at least 1, not {self.num_shares}")
-        require(0 <= self.warm_up <= 1, f"warm_up must be between 0 and 1, not {self.warm_up}")
+        require(low <= high, f"lowest_share must be at most highest_share, not {low} and {high}")
 
     @property
     def shares(self) -> list[float]:

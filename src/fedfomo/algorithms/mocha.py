@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters, Table
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count, NonNegative
 
 SMALLEST_EIGENVALUE = 1e-7
 BLOCK = 65_536  # coordinates that are multiplied at once: all of them in float64 would not fit
@@ -90,22 +91,18 @@ def anchor_of(position: int, models: Sequence[Tensor], coupling: Tensor) -> tupl
     return weighted_average([models[n] for n in others], [-row[n] for n in others]), stiffness
 
 
+@register("mocha")
 @dataclass(frozen=True)
-class Mocha:
+class Mocha(Algorithm[State, Download, Upload, Memory]):
     """Every client trains its own model, held near those of the clients to which it turns out to be related."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    strength: float = 0.03  # λ
+    strength: NonNegative = 0.03  # λ
     """Weight of the relations beside the clients' losses."""
-    relate_every: int = 5
+    relate_every: Count = 5
     """Rounds after which relations are learnt again."""
-
-    def __post_init__(self) -> None:
-        is_fit = math.isfinite(self.strength) and self.strength >= 0
-        require(is_fit, f"strength must be a number of at least 0, not {self.strength}")
-        require(self.relate_every >= 1, f"relate_every must be at least 1, not {self.relate_every}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with everybody equally related to the mean of all: Ω = I."""

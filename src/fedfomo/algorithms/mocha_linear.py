@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfomo.algorithms.mocha import relations
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Table
+from fedfomo.core.options import Count, Positive
 from fedfomo.core.parameters import Layout
-from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
 
 
@@ -132,25 +134,21 @@ def spread_of(covariance: Tensor) -> float:
     return float((covariance.abs().sum(dim=1) / covariance.diagonal()).max())
 
 
+@register("mocha-linear")
 @dataclass(frozen=True)
-class MochaLinear:
+class MochaLinear(Algorithm[State, Download, Upload, Memory]):
     """Linear models of related tasks, trained in the dual; the relations are learnt."""
 
     sends: ClassVar[str] = "1 linear model down; up, as large, a weighted mean of the examples for each class"
     compute: ClassVar[str] = "as many examples as FedAvg, on a linear model"
+    reads_records: ClassVar[bool] = True
 
-    strength: float = 0.001  # λ
+    strength: Positive = 0.001  # λ
     """Weight of the relations beside the clients' losses."""
-    relate_every: int = 5
+    relate_every: Count = 5
     """Rounds after which relations are learnt again."""
-    side: int = 32
+    side: Count = 32
     """Images for a convolutional network, which does not tell their size, are averaged to so many pixels a side."""
-
-    def __post_init__(self) -> None:
-        is_fit = math.isfinite(self.strength) and self.strength > 0
-        require(is_fit, f"strength must be a number above 0, not {self.strength}: the dual divides by it")
-        for name in ("relate_every", "side"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
 
     def network(self, module: nn.Module) -> LinearModel:
         """Predict with a linear model that has as many inputs and classes as the network."""

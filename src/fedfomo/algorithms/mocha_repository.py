@@ -17,9 +17,10 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.local import Memory
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
 
 ROWS_AT_ONCE = 4000  # what is left below a multiple of this takes no part in tr(WΩWᵀ)
 
@@ -67,8 +68,9 @@ class SumPenalty:
         gradient[whole].add_(theta[whole] + self.others[whole], alpha=factor * relation)
 
 
+@register("mocha-repository")
 @dataclass(frozen=True)
-class MochaRepository:
+class MochaRepository(Algorithm[State, Download, Upload, Memory]):
     """Own models under the all but inert penalty of a published implementation, errors included."""
 
     sends: ClassVar[str] = "1 model down, 1 up"

@@ -12,10 +12,11 @@ from typing import ClassVar
 
 import torch
 
-from fedfomo.algorithms.fedavg import Upload, average_uploads
+from fedfomo.algorithms.fedavg import FedAvgClient, Upload, average_uploads
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Parameters
-from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import InputError
 
 
@@ -36,12 +37,13 @@ class Download:
     target: Parameters | None
 
 
+@register("oracle")
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(FedAvgClient[State, Download]):
     """Train one model for each true group of clients, which no method could know; a reference, no upper bound."""
 
     sends: ClassVar[str] = "1 model down (2 for a foreign target), 1 up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
+    needs_groups: ClassVar[bool] = True
 
     def start_server(self, start: FederationInfo) -> State:
         """Start every group from the common initial model."""
@@ -70,14 +72,6 @@ class Oracle:
         }
         return replace(state, models=models)
 
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
-
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Use the target's model as it is."""
         return Personalised(download.model if download.target is None else download.target, None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the group's model."""
-        model = client.train(download.model)
-        return Trained(Upload(model, len(client.data.train)), None, model)

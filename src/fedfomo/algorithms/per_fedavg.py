@@ -6,7 +6,6 @@ uses the global model, a client takes such steps on its own training data.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,11 +14,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedavg import Download, State, Upload, weighted_average
-from fedfomo.core.client import Client, ClientId, FederationInfo, GradientSteps
+from fedfomo.algorithms.fedavg import AveragingServer, Download, State, Upload, weighted_average
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
+from fedfomo.core.client import Client, ClientId, GradientSteps
 from fedfomo.core.data import Examples
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import Count, NonNegative
 
 PROBE_LENGTH = 1e-2  # δ‖g‖: long enough for float32, short enough for a derivative
 
@@ -52,40 +52,24 @@ def roles(batches: Iterator[Examples], num_roles: int) -> Iterator[tuple[Example
         yield dealt[0], dealt[min(1, len(dealt) - 1)], dealt[-1]
 
 
+@register("per-fedavg")
 @dataclass(frozen=True)
-class PerFedAvg:
+class PerFedAvg(AveragingServer[None]):
     """Train a global model for what it becomes after a few steps on a client's own data."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg (hessian-free: 4/3), and personal_epochs"
 
     variant: Literal["first-order", "hessian-free"] = "first-order"
     """Leave second derivatives out, or take them from differences of gradients."""
-    inner_rate: float = 0.02  # α
+    inner_rate: NonNegative = 0.02  # α
     """Size of the steps that personalise; the meta-step's size β is the run's learning rate."""
-    personal_epochs: int = 1
+    personal_epochs: Count = 1
     """Passes over the client's training data to personalise the global model."""
-
-    def __post_init__(self) -> None:
-        is_fit = math.isfinite(self.inner_rate) and self.inner_rate >= 0
-        require(is_fit, f"inner_rate must be a number of at least 0, not {self.inner_rate}")
-        require(self.personal_epochs >= 1, f"personal_epochs must be at least 1, not {self.personal_epochs}")
-
-    def start_server(self, start: FederationInfo) -> State:
-        """Start from the common initial model."""
-        return State(start.initial)
-
-    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the global model."""
-        return Download(state.model)
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Take the plain mean of the uploads, whatever their numbers of examples; if none arrived, stay."""
         models = [uploads[client].model for client in sorted(uploads)]
         return State(weighted_average(models, [1.0] * len(models)) if models else state.model)
-
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Take steps w ← w − α∇f_i(w) on the client's training data."""

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.clustering import cosines
-from fedfomo.algorithms.fedavg import Upload, weighted_average
-from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.algorithms.fedavg import FedAvgClient, Upload, weighted_average
+from fedfomo.algorithms.registry import register
+from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters, Table
-from fedfomo.core.round import Personalised, Trained
-from fedfomo.errors import require
+from fedfomo.core.options import NonNegative, Positive
 
 # Models that differ less than this count as one, as in the authors' code.
 ALIKE = 0.9
@@ -79,21 +79,17 @@ class Download:
     direction: Coordinates | None  # Σ x_j θ_j/‖θ_j‖
 
 
+@register("pfedgraph")
 @dataclass(frozen=True)
-class PFedGraph:
+class PFedGraph(FedAvgClient[State, Download]):
     """Every client gets a mixture of the models that moved the same way as its own."""
 
     sends: ClassVar[str] = "2 models down (1 if strength=0), 1 up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
 
-    alpha: float = 0.8
+    alpha: Positive = 0.8
     """How close the weights stay to FedAvg's; small: only the most alike collaborate."""
-    strength: float = 0.01
+    strength: NonNegative = 0.01
     """Strength of the term that turns training towards the collaborators' direction (λ)."""
-
-    def __post_init__(self) -> None:
-        require(self.alpha > 0, f"alpha must be above 0, not {self.alpha}")
-        require(self.strength >= 0, f"strength must be at least 0, not {self.strength}")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start without models."""
@@ -122,15 +118,6 @@ class PFedGraph:
         graph = torch.stack([collaboration_weights(row, sizes, self.alpha) for row in alike])
         return State(state.initial, known, graph, state.num_trainable)
 
-    def start_client(self, start: FederationInfo) -> None:
-        """Remember nothing."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the mixture."""
-        return Personalised(download.model, None)
-
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the mixture, turning towards the collaborators' direction."""
-        turn = CosinePenalty(download.direction, self.strength) if download.direction is not None else None
-        model = client.train(download.model, penalty=turn)
-        return Trained(Upload(model, len(client.data.train)), None, model)
+    def penalty(self, download: Download) -> CosinePenalty | None:
+        """Turn training towards the collaborators' direction."""
+        return None if download.direction is None else CosinePenalty(download.direction, self.strength)

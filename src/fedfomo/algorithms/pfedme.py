@@ -6,7 +6,6 @@ where the minimum lies, found with a few steps for every batch, and ∇F_i(w) = 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,11 +14,13 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo, GradientSteps
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import ProximalTerm
 from fedfomo.core.messages import Parameters
-from fedfomo.core.round import Personalised, Trained
+from fedfomo.core.options import Count, NonNegative
 from fedfomo.errors import require
 
 
@@ -54,27 +55,25 @@ def passes(epochs: int, inner_steps: int) -> list[int]:
     return [min(inner_steps, epochs - done) for done in range(0, epochs, inner_steps)]
 
 
+@register("pfedme")
 @dataclass(frozen=True)
-class PFedMe:
+class PFedMe(Algorithm[State, Download, Upload, Memory]):
     """Every client's model is drawn to a global one, which follows the clients' models in turn."""
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, inner_steps of its epochs in one pass"
 
-    strength: float = 1.0  # λ
+    strength: NonNegative = 1.0  # λ
     """Stiffness of the spring between a personal model and the global one."""
-    inner_steps: int = 2  # K
+    inner_steps: Count = 2  # K
     """Steps of the personal model on each batch, of the size of the run's learning rate."""
-    outer_rate: float = 0.5  # η
+    outer_rate: NonNegative = 0.5  # η
     """Step size of the client's copy of the global model, which goes this × strength of the way to the personal one."""
-    server_rate: float = 1.0  # β
+    server_rate: NonNegative = 1.0  # β
     """Share of the way to the average of the uploads that the global model goes; above 1 it overshoots."""
 
     def __post_init__(self) -> None:
-        for name in ("strength", "outer_rate", "server_rate"):
-            value = getattr(self, name)
-            require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0, not {value}")
-        require(self.inner_steps >= 1, f"inner_steps must be at least 1, not {self.inner_steps}")
+        super().__post_init__()
         share = self.outer_rate * self.strength
         require(share <= 1, f"outer_rate × strength is {share:g}: above 1 the global model overshoots the personal one")
 

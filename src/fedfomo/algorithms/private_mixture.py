@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
+from fedfomo.core.options import CountOrZero
 from fedfomo.core.parameters import Layout
-from fedfomo.core.round import Personalised, Trained
 from fedfomo.errors import require
 
 CERTAIN = 100.0  # a gate's bias that leaves the private expert nothing
@@ -87,22 +89,19 @@ class Places:
         return theta
 
 
+@register("private-mixture")
 @dataclass(frozen=True)
-class PrivateMixture(AveragingServer):
+class PrivateMixture(AveragingServer[Memory]):
     """Mix the answers of a shared and a private model by a gate that each client learns."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "2 × FedAvg (4 × if shared_learns_from=itself)"
 
     blends: Literal["probabilities", "outputs"] = "probabilities"
     """What the gate mixes: probabilities of classes, or outputs as they are, for regression."""
     shared_learns_from: Literal["mixture", "itself"] = "mixture"
     """The loss that trains the shared expert: the whole mixture's, as in the paper, or that of its own answers."""
-    gate_waits: int = 0
+    gate_waits: CountOrZero = 0
     """Rounds before the gate learns; a noisy shared expert would lose its say at once."""
-
-    def __post_init__(self) -> None:
-        require(self.gate_waits >= 0, f"gate_waits must be at least 0, not {self.gate_waits}")
 
     def network(self, module: nn.Module) -> Mixture:
         """Let two copies of the network answer, with a gate between them."""

@@ -96,9 +96,8 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
 def _built_by(method: str, options: Mapping[str, Any], network: str) -> tuple[str, str]:
     """Spell out what a method's clients predict with: the network, or one that the method builds around it."""
     from fedfomo.algorithms import make_algorithm
-    from fedfomo.core.round import WrapsModel
 
-    if not isinstance(make_algorithm(method, options), WrapsModel):
+    if not make_algorithm(method, options).wraps_network:
         return "", network
     return (
         "from fedfomo.algorithms import make_algorithm\n",

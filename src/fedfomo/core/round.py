@@ -4,134 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
+from typing import Any, Generic, Protocol
 
 import torch
-from torch import Tensor, nn
 
 from fedfomo.core import messages
-from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.algorithm import AnyAlgorithm, State, Trained, messages_of
+from fedfomo.core.client import Client, ClientId
 from fedfomo.core.rng import stream
-
-State = TypeVar("State")
-Download = TypeVar("Download")
-Upload = TypeVar("Upload")
-Memory = TypeVar("Memory")
-
-
-@dataclass(frozen=True)
-class Personalised(Generic[Memory]):
-    """A client after the federated update: the model it would use now."""
-
-    model: Tensor
-    memory: Memory
-
-
-@dataclass(frozen=True)
-class Trained(Generic[Upload, Memory]):
-    """A client after local training."""
-
-    upload: Upload
-    memory: Memory
-    model: Tensor
-
-
-class Algorithm(Protocol[State, Download, Upload, Memory]):
-    """A federated method: three functions on the server, three on a client, none of which changes its arguments.
-
-    In every round a client first turns its download into a model of its own (`personalise`), then trains and
-    uploads (`train`, which receives the memory that `personalise` left). After the last round every client
-    personalises once more. A client without training examples is never asked to train. Messages, state and memory
-    are dataclasses that `fedfomo.core.messages` can carry; the return annotations of these functions say which.
-    """
-
-    # On the server.
-    def start_server(self, start: FederationInfo) -> State:
-        """Return the server's state before the first round."""
-        ...
-
-    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Choose what to send to one client."""
-        ...
-
-    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Return the state after a round, from the uploads that arrived and passed the check."""
-        ...
-
-    # On a client.
-    def start_client(self, start: FederationInfo) -> Memory:
-        """Return a client's memory before its first round."""
-        ...
-
-    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Make the federated update: the model that this client would use now."""
-        ...
-
-    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train locally after `personalise`, and prepare the upload."""
-        ...
-
-
-AnyAlgorithm = Algorithm[Any, Any, Any, Any]
-
-
-@runtime_checkable
-class WrapsModel(Protocol):
-    """An algorithm whose clients predict with a network built around the given one; `client.model` is then that."""
-
-    def network(self, module: nn.Module) -> nn.Module:
-        """Build the network of one client from a copy of the given one, or return that copy."""
-        ...
-
-
-@runtime_checkable
-class ChecksUploads(Protocol):
-    """An algorithm whose uploads have properties that their annotations cannot express."""
-
-    def validate(self, state: Any, upload: Any) -> str | None:
-        """Say what makes an upload unfit for use, or return None."""
-        ...
-
-
-@runtime_checkable
-class FlagsUploads(Protocol):
-    """An algorithm that can tell whose uploads are odd, though fit for use."""
-
-    def flag_uploads(
-        self, state: Any, downloads: Mapping[ClientId, Any], uploads: Mapping[ClientId, Any]
-    ) -> dict[int, str]:
-        """Name clients, and say what is odd about their uploads; `state` is that before the round."""
-        ...
-
-
-def uploads_examples(algorithm: AnyAlgorithm) -> bool:
-    """Tell whether an algorithm's clients upload examples as they are; one that does says so."""
-    return getattr(algorithm, "uploads_examples", False)
-
-
-@dataclass(frozen=True)
-class Messages:
-    """The types that an algorithm declares for what it keeps and sends."""
-
-    state: Any
-    download: Any
-    upload: Any
-    memory: Any
-
-
-def messages_of(algorithm: AnyAlgorithm) -> Messages:
-    """Read an algorithm's message types off its return annotations."""
-    return _messages_of(type(algorithm))
-
-
-@cache
-def _messages_of(algorithm: type[AnyAlgorithm]) -> Messages:
-    def returns(method: Callable[..., Any]) -> Any:
-        return get_type_hints(method, include_extras=True)["return"]
-
-    upload, memory = get_args(returns(algorithm.train))
-    return Messages(returns(algorithm.start_server), returns(algorithm.configure_client), upload, memory)
 
 
 class Transport(Protocol):
@@ -210,7 +90,7 @@ def run_round(
     traffic = traffic_of(federation.model_size, downloads, arrived)
     refused = dict(sorted(refused.items()))
     algorithm = federation.algorithm
-    suspected = algorithm.flag_uploads(state, downloads, uploads) if isinstance(algorithm, FlagsUploads) else {}
+    suspected = algorithm.flag_uploads(state, downloads, uploads)
     return RoundResult(algorithm.aggregate(state, uploads), uploads, refused, traffic, suspected)
 
 
@@ -230,11 +110,10 @@ def upload_check(federation: Federation, state: Any) -> Callable[[Any], str | No
     """Return what says why an upload is unfit for use in the round after a state, or None if it is not."""
     algorithm = federation.algorithm
     schema = messages_of(algorithm).upload
-    further = algorithm.validate if isinstance(algorithm, ChecksUploads) else None
 
     def validate(upload: Any) -> str | None:
         fault = messages.validate(schema, upload, federation.model_size, federation.num_clients)
-        return further(state, upload) if fault is None and further else fault
+        return algorithm.validate(state, upload) if fault is None else fault
 
     return validate
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.round import AnyAlgorithm, uploads_examples
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.errors import InputError
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> AnyAlgorithm:
     """Build a method, at the server and again at every site; refuse one that takes data out of the sites."""
     algorithm = make_algorithm(name, options)
-    if uploads_examples(algorithm):
+    if algorithm.uploads_examples:
         raise InputError(
             f"method '{name}' sends examples of the sites as they are, and no real federation plays it:"
             " choose another method"

@@ -17,13 +17,13 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import messages_of
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.round import (
     CommunicationCost,
     Federation,
     RoundResult,
     configure_clients,
-    messages_of,
     run_round,
     sample_clients,
     traffic_of,
@@ -33,14 +33,12 @@ from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.sanitise import printable
 from fedfomo.deployment.settings import FederationConfig, FederationFolder
 from fedfomo.deployment.site_connections import SiteConnections
-from fedfomo.deployment.site_removal import without_those_who_left
 from fedfomo.deployment.transport import FlowerExchange, TooFewError
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory, to_json
 from fedfomo.io import PRIVATE, write_atomically
 from fedfomo.runs.config_io import parse_options
-from fedfomo.simulation.relations import HasAffinity
 
 POLL = 0.5  # seconds between looks at who is on line
 LONGEST_PAUSE = 30.0  # seconds before a round is played again
@@ -168,6 +166,7 @@ class _ServerRun:
         self._exchange.personalise(round, downloads)
         traffic = CommunicationCost(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
         names, members = self._post.names(), {site.name for site in self._folder.members()}
+        affinity = self._algorithm.affinity(state)
         result = {
             "method": self._config.method,
             "rounds": self._config.rounds,
@@ -177,7 +176,7 @@ class _ServerRun:
             "refusals": {names[slot]: number for slot, number in last.refusals.items()},
             "traffic": asdict(traffic),
             "sites": {name: slot for slot, name in names.items()},
-            "affinity": state.affinity.dense().tolist() if isinstance(state, HasAffinity) else None,
+            "affinity": None if affinity is None else affinity.dense().tolist(),
         }
         write_atomically(self._folder.result, to_json(result, indent=1).encode(), mode=PRIVATE)
 
@@ -195,7 +194,7 @@ class _ServerRun:
         return messages.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
 
     def _of_members(self, state: Any) -> Any:
-        return without_those_who_left(state, {site.slot for site in self._folder.members()})
+        return self._algorithm.forget_clients(state, {site.slot for site in self._folder.members()})
 
     def _next_attempt(self) -> int:
         """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""

@@ -17,12 +17,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.data import ClientData, can_contribute
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.messages import MessageError, Parameters
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import AnyAlgorithm, WrapsModel, messages_of, train_or_rollback
+from fedfomo.core.round import train_or_rollback
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.envelopes import Envelope, Header, digest_of
 from fedfomo.deployment.settings import SiteFolder
@@ -117,7 +118,7 @@ class SiteClient:
         if layout_digest(own.model) != header["layout"]:
             raise InputError("this site's model.py builds another network than the server's: use the same file")
         algorithm = make_method(header["method"], header["options"])
-        model = own.model.rebuilt(algorithm.network) if isinstance(algorithm, WrapsModel) else own.model
+        model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
         initial = self._initial(order, len(own.initial))
         start = FederationInfo(initial, own.model.layout, header["num_clients"], header["rounds"])
         declared = messages_of(algorithm)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
 from fedfomo.core.messages import Flat
 from fedfomo.core.model import Score
-from fedfomo.core.round import AnyAlgorithm, messages_of
 from fedfomo.deployment.envelopes import Envelope, Header
 from fedfomo.deployment.site_connections import SiteConnections
 from fedfomo.deployment.validation import below, most_numbers, part_of, read_message, read_score

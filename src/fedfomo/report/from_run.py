@@ -13,7 +13,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.report.data import ClientFacts, PrivacyFacts, Reproduce
-from fedfomo.report.inputs import FinalResult, ReportInput, judged_first
+from fedfomo.report.inputs import FinalResult, ReportInput
 from fedfomo.report.per_example import (
     PerExampleScores,
     examine,
@@ -69,7 +69,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
         title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
         method=config.method,
         options=asdict(algorithm),
-        judged_first=judged_first(algorithm),
+        judged_first=algorithm.judged_first,
         seed=config.seed,
         rounds_planned=config.setting.rounds,
         # How many of which label a client holds is not for a page about a private run.

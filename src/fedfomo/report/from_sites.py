@@ -10,11 +10,11 @@ from importlib.metadata import version
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.round import AnyAlgorithm
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.datasets.bundled import fingerprint
 from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportData, Reproduce
-from fedfomo.report.inputs import FinalResult, ReportInput, judged_first
+from fedfomo.report.inputs import FinalResult, ReportInput
 from fedfomo.report.per_example import examine, label_counts
 from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.simulate import RunResult
@@ -100,7 +100,7 @@ def _source(played: FinishedRuns, notes: Sequence[str]) -> ReportInput:
         title=_title(names),
         method=method,
         options=asdict(options),
-        judged_first=judged_first(algorithm),
+        judged_first=algorithm.judged_first,
         seed=problem.seed,
         rounds_planned=call["rounds"],
         # How many of which label a site holds is not for a page about a private run.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedfomo.core.model import Score
-from fedfomo.core.round import AnyAlgorithm
 from fedfomo.report.data import ClientFacts, PrivacyFacts, Reproduce
 from fedfomo.report.per_example import PerExampleScores
 
@@ -22,11 +21,6 @@ class FinalResult:
     examined: PerExampleScores | None  # None: its models, or the data, are not at hand
     seed_means: list[float] = field(default_factory=list[float])
     gains_by_seed: list[list[float]] = field(default_factory=list[list[float]])  # of every client, over training alone
-
-
-def judged_first(algorithm: AnyAlgorithm) -> tuple[str, ...]:
-    """Return what an algorithm says of the first models that its clients judge; most say nothing."""
-    return getattr(algorithm, "judged_first", ())
 
 
 @dataclass(frozen=True)

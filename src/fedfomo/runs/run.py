@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from fedfomo.algorithms import ALGORITHMS, JUDGE_BY_TRAINING, READ_RECORDS, make_algorithm
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.archives import read_tensors
 from fedfomo.core.clustering import agreement, group_by_affinity
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import AnyAlgorithm, CommunicationCost
+from fedfomo.core.round import CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, reading, require, unknown
@@ -224,14 +225,14 @@ def excluded_methods(config: CompareConfig) -> list[str]:
 
 def _impossible(setting: ExperimentConfig) -> dict[str, str]:
     """Name the methods that cannot run in a setting, each with the reason."""
-    found: dict[str, str] = {}
-    if not setting.scenario.has_groups:
-        found["oracle"] = "it needs to know clients' true groups, and this scenario has none"
-    if setting.privacy.is_on:
-        found |= dict.fromkeys(READ_RECORDS, "it reads private records itself, past the noise")
-        if setting.privacy.validation_noise is None:
-            reason = "it judges models by training records, which with privacy takes --privacy.validation-noise"
-            found |= dict.fromkeys(JUDGE_BY_TRAINING, reason)
+    privacy, found = setting.privacy, dict[str, str]()
+    for name, method in ALGORITHMS.items():
+        if method.needs_groups and not setting.scenario.has_groups:
+            found[name] = "it needs to know clients' true groups, and this scenario has none"
+        elif privacy.is_on and method.reads_records:
+            found[name] = "it reads private records itself, past the noise"
+        elif privacy.is_on and method.evaluates_on == "training" and privacy.validation_noise is None:
+            found[name] = "it judges models by training records, which with privacy takes --privacy.validation-noise"
     return found
 
 

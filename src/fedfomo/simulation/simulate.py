@@ -19,16 +19,15 @@ from typing import Any
 from torch import Tensor
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.model import Score
 from fedfomo.core.round import (
-    AnyAlgorithm,
     ClientId,
     CommunicationCost,
     Federation,
     RoundResult,
     configure_clients,
-    messages_of,
     run_round,
     sample_clients,
     traffic_of,
@@ -45,7 +44,6 @@ from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.executors import Executor, make_executor
 from fedfomo.simulation.ray_executor import RayExecutor
-from fedfomo.simulation.relations import HasAffinity, taken_in_all
 from fedfomo.simulation.scheduling import BatchPolicy
 from fedfomo.simulation.transport import SimulatedTransport
 from fedfomo.simulation.worker import ClientRunner, FederatedProblem, stack_of
@@ -197,14 +195,14 @@ class _Run:
         # The server is not told what clients took in this last update: their memories know. Whoever could not pay for
         # it took nothing, and remembers what it took before.
         moved = sorted(set(everyone).difference(self._exchange.spent()))
-        taken = taken_in_all(state, {client: self._exchange.memory_of(client) for client in moved})
+        taken = self._algorithm.mixing_matrix(state, {client: self._exchange.memory_of(client) for client in moved})
         self._files.forget()
         return RunResult(
             models=models,
             after_update=self._exchange.scores()[0],
             after_training=last.scores_after_training,
             traffic=traffic,
-            affinity=state.affinity if isinstance(state, HasAffinity) else None,
+            affinity=self._algorithm.affinity(state),
             taken=taken,
             refusals=last.refusals,
             gradients=last.gradients + self._exchange.gradients(),
@@ -288,9 +286,9 @@ class _Run:
     def _write_affinity(self, home: RunDirectory, round: int, state: Any) -> None:
         planned = self._plan.rounds
         is_kept = (planned - round - 1) % math.ceil(planned / MOST_MATRICES) == 0  # the last one is among them
-        if is_kept and isinstance(state, HasAffinity) and self._federation.num_clients <= DENSE_LIMIT:
-            name = f"affinity/after-round-{round + 1:05d}.safetensors"
-            home.write_tensors(name, {"affinity": state.affinity.dense()})
+        affinity = self._algorithm.affinity(state)
+        if is_kept and affinity is not None and self._federation.num_clients <= DENSE_LIMIT:
+            home.write_tensors(f"affinity/after-round-{round + 1:05d}.safetensors", {"affinity": affinity.dense()})
 
 
 @contextmanager

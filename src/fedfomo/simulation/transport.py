@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
 from fedfomo.core.data import can_contribute
 from fedfomo.core.model import Score
-from fedfomo.core.round import AnyAlgorithm, messages_of
 from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.privacy.accountant import added, from_rows, to_rows
 from fedfomo.simulation.client_batching import Timings

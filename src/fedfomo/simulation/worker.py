@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.augmentation import require_images
 from fedfomo.core.client import Client, ClientId, ComputeCost, FederationInfo
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import AnyAlgorithm, WrapsModel, messages_of, train_or_rollback
+from fedfomo.core.round import train_or_rollback
 from fedfomo.core.vectorised import Stack
 from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.errors import InputError
@@ -129,7 +130,7 @@ class FederatedProblem:
     def model_of(self, algorithm: AnyAlgorithm) -> Model:
         """Return what clients of an algorithm start to predict with: this model, or one that is built around it."""
         self.model.load(self.initial)  # it may hold what another run computed last
-        return self.model.rebuilt(algorithm.network) if isinstance(algorithm, WrapsModel) else self.model
+        return self.model.rebuilt(algorithm.network) if algorithm.wraps_network else self.model
 
 
 class ClientRunner:

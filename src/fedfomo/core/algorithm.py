@@ -1,0 +1,171 @@
+"""What a federated method is: three functions on the server, three on a client, and what it says about itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.options import check_options
+from fedfomo.core.sparse import SparseMatrix
+
+State = TypeVar("State")
+Download = TypeVar("Download")
+Upload = TypeVar("Upload")
+Memory = TypeVar("Memory")
+
+
+@dataclass(frozen=True)
+class Personalised(Generic[Memory]):
+    """A client after the federated update: the model it would use now."""
+
+    model: Tensor
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Trained(Generic[Upload, Memory]):
+    """A client after local training."""
+
+    upload: Upload
+    memory: Memory
+    model: Tensor
+
+
+Records = Literal["validation", "training", "nothing"]
+
+
+class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
+    """A federated method. A subclass is a frozen dataclass whose fields are the method's options.
+
+    In every round a client first turns its download into a model of its own (`personalise`), then trains and
+    uploads (`train`, which receives the memory that `personalise` left). After the last round every client
+    personalises once more. A client without training examples is never asked to train. No function changes its
+    arguments. State, messages and memory are dataclasses that `fedfomo.core.messages` can carry; the return
+    annotations of these functions say which.
+    """
+
+    name: ClassVar[str] = ""
+    """The name in the registry, if it has one."""
+    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
+    """What is sent each way in a round, in words."""
+    compute: ClassVar[str] = "as FedAvg"
+    """How much a client computes in a round, compared with FedAvg, in words."""
+    needs_groups: ClassVar[bool] = False
+    """Whether it must know the clients' true groups, which only some scenarios have."""
+    reads_records: ClassVar[bool] = False
+    """Whether it reads single records past `Client.train` and the losses; with privacy it cannot run then."""
+    evaluates_on: ClassVar[Records] = "nothing"
+    """The records by which clients choose models; training records take `validation_noise` with privacy."""
+    uploads_examples: ClassVar[bool] = False
+    """Whether clients upload examples as they are; no deployment plays such a method."""
+    judged_first: ClassVar[tuple[str, ...]] = ()
+    """Which models `personalise` evaluates first, for reports: "reference", "own"."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that are not of their type, or out of bounds."""
+        name = vars(type(self)).get("name")
+        check_options(f"method '{name}'" if name else type(self).__name__, self)
+
+    # On the server.
+    @abstractmethod
+    def start_server(self, start: FederationInfo) -> State:
+        """Return the server's state before the first round."""
+
+    @abstractmethod
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Choose what to send to one client."""
+
+    @abstractmethod
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
+        """Return the state after a round, from the uploads that arrived and were not refused."""
+
+    # On a client.
+    def start_client(self, start: FederationInfo) -> Memory:
+        """Return a client's memory before its first round: nothing, unless the method says otherwise."""
+        return None  # type: ignore[return-value]  # a method with a memory overrides this
+
+    @abstractmethod
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Make the federated update: the model that this client would use now."""
+
+    @abstractmethod
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train locally after `personalise`, and prepare the upload."""
+
+    # What only some methods do.
+    def network(self, module: nn.Module) -> nn.Module:
+        """Build the network that clients predict with, around a copy of the given one; `client.model` is then that."""
+        return module
+
+    @property
+    def wraps_network(self) -> bool:
+        """Whether clients predict with another network than the one that was given."""
+        return type(self).network is not Algorithm.network
+
+    def validate(self, state: State, upload: Upload) -> str | None:
+        """Say what makes an upload unfit for use, beyond what its annotations say, or return None."""
+        return None
+
+    def flag_uploads(
+        self, state: State, downloads: Mapping[ClientId, Download], uploads: Mapping[ClientId, Upload]
+    ) -> dict[ClientId, str]:
+        """Name clients whose uploads are odd, though fit for use, and say why; `state` is that before the round."""
+        return {}
+
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Return a state that neither holds nor awaits anything of others than members, as far as that is possible."""
+        return state
+
+    def affinity(self, state: State) -> SparseMatrix | None:
+        """Return who values whom, receiver × giver, if the server knows."""
+        return None
+
+    def mixing_history(self, state: State) -> SparseMatrix | None:
+        """Return who has learnt from whom and how much, receiver × giver, if the server knows."""
+        return None
+
+    def mixing_weights(self, memory: Memory) -> tuple[Tensor, Tensor] | None:
+        """Return from whom a client took how much in its last federated update, ids and weights, if it remembers."""
+        return None
+
+    def mixing_matrix(self, state: State, memories: Mapping[ClientId, Memory]) -> SparseMatrix | None:
+        """Return who has learnt from whom: what the server knows, and what clients took since."""
+        history = self.mixing_history(state)
+        if history is None:
+            return None
+        rows = {client: self.mixing_weights(memory) for client, memory in memories.items()}
+        return history.add_rows({client: row for client, row in rows.items() if row is not None})
+
+
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The types that an algorithm declares for what it keeps and sends."""
+
+    state: Any
+    download: Any
+    upload: Any
+    memory: Any
+
+
+def messages_of(algorithm: AnyAlgorithm) -> Messages:
+    """Read an algorithm's message types off its return annotations."""
+    return _messages_of(type(algorithm))
+
+
+@cache
+def _messages_of(algorithm: type[AnyAlgorithm]) -> Messages:
+    def returns(method: Callable[..., Any]) -> Any:
+        return get_type_hints(method, include_extras=True)["return"]
+
+    upload, memory = get_args(returns(algorithm.train))
+    return Messages(returns(algorithm.start_server), returns(algorithm.configure_client), upload, memory)
