@@ -1,14 +1,17 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs.
 VENV := .venv
 BIN := $(VENV)/bin
+COMPILE := $(VENV)-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links
 
 .PHONY: demo test test-deployment torture golden check bench format lock audit clean
 
-demo: $(VENV)/ready
+demo: $(VENV)/demo-ready
 	$(BIN)/fedfomo demo
 
+# Tests of one group share a process: there is one Ray cluster at a time.
 test: $(VENV)/ready
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadgroup
 
 test-deployment: $(VENV)/ready
 	$(BIN)/pytest -m deployment
@@ -35,28 +38,33 @@ format: $(VENV)/ready
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# torch comes out with the name of its local build, which has to be put right by hand.
+# torch comes out as the local build alone: its old entry, or one with every hash and no label, is put back by hand.
 lock:
 	python3 -m venv $(VENV)-lock
 	$(VENV)-lock/bin/pip install --quiet pip-tools
-	$(VENV)-lock/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
-		--no-emit-index-url --no-emit-find-links --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	sed -i -e '/^#/d' -e '/^$$/d' -e '/^fedfomo @/d' requirements.lock requirements-dev.lock
 
 audit:
 	python3 -m venv $(VENV)-audit
 	$(VENV)-audit/bin/pip install --quiet pip-audit
-	$(VENV)-audit/bin/pip-audit --strict --disable-pip --requirement requirements.lock || \
+	$(VENV)-audit/bin/pip-audit --strict --disable-pip --requirement requirements-dev.lock || \
 		{ echo "vulnerable, or not audited: the audit needs its vulnerability service"; exit 1; }
 
 clean:
 	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit
 
 # On Linux, most indexes deliver torch for CUDA, with packages of its own; where there is one for CPUs, it is taken.
-$(VENV)/ready: requirements.lock requirements-cuda.lock pyproject.toml
+$(VENV)/demo-ready: requirements.lock requirements-cuda.lock pyproject.toml
 	python3 -m venv $(VENV)
 	if [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip index versions torch 2>/dev/null | grep -q '+cpu'; then \
 		$(BIN)/pip install --quiet --no-deps --requirement requirements-cuda.lock; \
 	fi
 	$(BIN)/pip install --quiet --no-deps --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/ready: $(VENV)/demo-ready requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --requirement requirements-dev.lock
 	touch $@

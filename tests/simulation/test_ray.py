@@ -42,6 +42,8 @@ from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.worker import Batch, ClientJob, ClientRunner, FederatedProblem
 from toy_problems import gradient_at, perceptron, points_problem, with_batch_norm
 
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
+
 TWO_WORKERS = SimulationConfig(rounds=2, workers=2, executor="ray")
 
 CASES: dict[str, tuple[str, Callable[[], nn.Module], SimulationConfig]] = {
