@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cycler import cycler
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from experiments.iclr2021.catalogue import (
     DOWNLOADS,
@@ -23,20 +33,47 @@ from experiments.iclr2021.catalogue import (
     splitting,
 )
 from experiments.iclr2021.cells import SHOWN, Case, Cell, Variant
-from experiments.iclr2021.charts import Bar, Curve, bars, curves, key, matrix
 from experiments.iclr2021.paper import published
 from experiments.iclr2021.results import Accuracy, Result, Results
-from experiments.iclr2021.svg import COLOURS, Picture, grid, titled
 
-MATRICES = "; rows receive, columns give; light: valued, dark: harmful, by each row's own extremes; grey: never met"
-READING = {
-    "weights": MATRICES,
-    "privacy": MATRICES,
+WIDTH = 9.0
+"""Of every figure, in inches, as are heights."""
+MARGIN = 0.7
+INK, FAINT = "#222222", "#d9d9d9"
+# Colours that stay apart for most eyes (Okabe and Ito), and some more for those who need ten.
+COLOURS = (
+    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9"),
+    *("#8c6d1f", "#7f7f7f", "#6a3d9a", "#b2b200", "#1b5e20"),
+)
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "fedfomo",  # the same numbers make the same file
+    "svg.fonttype": "none",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid.axis": "y",
+    "grid.color": FAINT,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "legend.frameon": False,
+    "axes.prop_cycle": cycler(color=COLOURS),
 }
+MATRICES = "\nrows receive, columns give; light: valued, dark: harmful, by each row's own extremes; grey: never met"
+READING = {"weights": MATRICES, "privacy": MATRICES}
 SCALE_WORDS = {"paper": "full protocol", "lite": "a fifth of each client's data", "smoke": "a smoke run on digits"}
 FEWEST = 2
 """Curves of a comparison: one by itself compares nothing."""
-Drawing = Callable[[str, Results], list[Picture]]
+UPDATE, ACCURACY = "federated update", "accuracy in %"
+Points = Sequence[tuple[float, float | None]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A row of a figure: its height, and what draws it."""
+
+    height: float
+    draw: Callable[[SubFigure], None]
 
 
 def draw(name: str, results: Results, folder: Path, scales: Sequence[str] = SHOWN) -> list[Path]:
@@ -44,117 +81,110 @@ def draw(name: str, results: Results, folder: Path, scales: Sequence[str] = SHOW
     figure = FIGURES[name]
     written: list[Path] = []
     for scale in scales:
-        parts = DRAWINGS[name](scale, results)
-        if not parts:
+        panels = DRAWINGS[name](scale, results)
+        if not panels:
             continue
         cells = {cell.name: cell for cell in figure.cells(scale) if cell.is_telling}.values()
         missing = sum(not results.all_seeds(cell) for cell in cells)
         note = SCALE_WORDS[scale] + (f"; {missing} of {len(cells)} cells are not computed" if missing else "")
-        note += READING.get(name, "")
-        path = folder / f"{name}-{scale}.svg"
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(titled(grid(parts, 1, 24), figure.title, note).document(), encoding="utf-8")
-        written.append(path)
+        written.append(folder / f"{name}-{scale}.svg")
+        _save(panels, figure.title, note + READING.get(name, ""), written[-1])
     return written
 
 
-def clients(scale: str, results: Results) -> list[Picture]:
+def _save(panels: Sequence[Panel], title: str, note: str, path: Path) -> None:
+    heights = [panel.height for panel in panels]
+    with rc_context(STYLE):
+        drawing = Figure(figsize=(WIDTH, sum(heights) + MARGIN), layout="constrained")
+        drawing.suptitle(f"{title}\n{note}", fontsize=9)
+        parts = drawing.subfigures(len(panels), 1, height_ratios=heights, squeeze=False)
+        for panel, part in zip(panels, parts[:, 0], strict=True):
+            panel.draw(part)
+        drawing.savefig(path, format="svg", metadata={"Date": None})
+
+
+def clients(scale: str, results: Results) -> list[Panel]:
     """Accuracy with 100 clients over the number of latent distributions."""
-    variants = dict.fromkeys(variant for _, variant in FIGURES["clients"].pairs)
-    groups = {
-        f"D = {number}": [_bar(Cell(Case("cifar10", "latent", number, 100), v, scale), results) for v in variants]
-        for number in NUMBERS
-    }
-    return _if_any(groups, "100 clients, 10 a round")
+    variants = list(dict.fromkeys(variant for _, variant in FIGURES["clients"].pairs))
+    columns = {f"D = {number}": Case("cifar10", "latent", number, 100) for number in NUMBERS}
+    return bars(columns, variants, "100 clients, 10 a round", scale, results)
 
 
-def weights(scale: str, results: Results) -> list[Picture]:
+def weights(scale: str, results: Results) -> list[Panel]:
     """The affinity matrix after some rounds, in every setting."""
-    rows: list[Picture] = []
-    for case, variant in FIGURES["weights"].pairs:
-        result = results.get(Cell(case, variant, scale))
-        if result is not None:
-            name = f"{case.clients} clients, D = {case.distributions}"
-            rows.append(grid(matrices(result, name), 5, 20))
-    return rows
-
-
-def exploration(scale: str, results: Results) -> list[Picture]:
-    """FedFomo's accuracy over rounds for several ε and several M."""
-    over = [
-        _over_rounds(
-            [exploring(epsilon) for epsilon in EPSILONS], "ε at the start, with M = 5", scale, results, EPSILONS, "ε"
-        ),
-        _over_rounds(
-            [downloading(n) for n in DOWNLOADS], "M, with ε = 0.3 at the start", scale, results, DOWNLOADS, "M"
-        ),
+    return [
+        matrices(result, f"{case.clients} clients, D = {case.distributions}")
+        for case, variant in FIGURES["weights"].pairs
+        if (result := results.get(Cell(case, variant, scale))) is not None
     ]
-    return [grid(drawn, 2)] if (drawn := [picture for pictures in over for picture in pictures]) else []
 
 
-def targets(scale: str, results: Results) -> list[Picture]:
+def exploration(scale: str, results: Results) -> list[Panel]:
+    """FedFomo's accuracy over rounds for several ε and several M."""
+    wanted = (
+        ("ε at the start, with M = 5", {f"ε = {epsilon:g}": exploring(epsilon) for epsilon in EPSILONS}),
+        ("M, with ε = 0.3 at the start", {f"M = {number}": downloading(number) for number in DOWNLOADS}),
+    )
+    found = {title: _curves(LATENT_5, variants, scale, results) for title, variants in wanted}
+    shown = {title: curves for title, curves in found.items() if len(curves) >= FEWEST}
+
+    def drawn(part: SubFigure) -> None:
+        for axes, (title, curves) in zip(_row_of_axes(part, len(shown)), shown.items(), strict=True):
+            _plot(axes, curves, title)
+
+    return [Panel(2.6, drawn)] if shown else []
+
+
+def targets(scale: str, results: Results) -> list[Panel]:
     """Accuracy with foreign targets, and every client's weights for the others, with foreign and own targets."""
-    table = TABLES["table3"]
-    groups = {
-        column.heading: [
-            replace(_bar(Cell(column.case, variant, scale), results), paper=_paper(scale, variant, column.case))
-            for variant in PAPERS
-        ]
-        for column in table.columns
-    }
-    parts = _if_any(groups, "Accuracy on foreign targets")
-    for case, words in ((table.columns[0].case, "foreign targets"), (LATENT_5, "own targets")):
+    columns = {column.heading: column.case for column in TABLES["table3"].columns}
+    panels = bars(columns, PAPERS, "Accuracy on foreign targets", scale, results, papers="table3")
+    for case, words in ((TABLES["table3"].columns[0].case, "foreign targets"), (LATENT_5, "own targets")):
         result = results.get(Cell(case, FOMO_5, scale))
         if result is not None:
-            names = [str(group) for group in sorted(set(result.content["groups"]))]
-            line = f"Affinity to the others, with {words}; colour: the distribution that the other trains on"
-            parts.append(grid([key(names, line), grid(client_curves(result), 5, 10)], 1, 10))
-    return parts
+            panels.append(client_curves(result, f"Affinity to the others, with {words}"))
+    return panels
 
 
-def validation(scale: str, results: Results) -> list[Picture]:
+def validation(scale: str, results: Results) -> list[Panel]:
     """Final accuracy over the share of validation data, and the way there."""
-    final: list[tuple[float, float | None]] = []
-    spreads: list[float] = []
-    lines: list[Curve] = []
-    for number, fraction in enumerate(VALIDATION_FRACTIONS):
-        cell = Cell(splitting(fraction), FOMO_5, scale)
-        found = results.accuracy(cell)
-        final.append((fraction, found.mean if found else None))
-        spreads.append(found.spread if found else 0.0)
-        if found is not None:
-            lines.append(Curve(f"{fraction:g}", results.curve(cell), COLOURS[number]))
-    if len(lines) < FEWEST:
+    cells = {fraction: Cell(splitting(fraction), FOMO_5, scale) for fraction in VALIDATION_FRACTIONS}
+    found = {fraction: accuracy for fraction, cell in cells.items() if (accuracy := results.accuracy(cell))}
+    if len(found) < FEWEST:
         return []
-    last = Curve("", final, COLOURS[0], is_dotted=True, spreads=spreads)
-    return [
-        grid(
-            [
-                curves(lines, "Share of validation data", "federated update", "accuracy in %"),
-                curves([last], "After the last update", "share of validation data", "accuracy in %", with_names=False),
-            ],
-            2,
-        )
-    ]
+
+    def drawn(part: SubFigure) -> None:
+        way, end = _row_of_axes(part, 2)
+        _plot(way, {f"{fraction:g}": results.curve(cells[fraction]) for fraction in found}, "Share of validation data")
+        means, spreads = zip(*((accuracy.mean, accuracy.spread) for accuracy in found.values()), strict=True)
+        end.errorbar(list(found), means, spreads, marker="o", markersize=3, ecolor=INK)
+        _name(end, "After the last update", "share of validation data", ACCURACY)
+
+    return [Panel(2.6, drawn)]
 
 
-def privacy(scale: str, results: Results) -> list[Picture]:
+def privacy(scale: str, results: Results) -> list[Panel]:
     """Weights and accuracy under differential privacy."""
-    parts: list[Picture] = []
-    lines: list[Curve] = []
-    for number, noise in enumerate(NOISES):
-        for variant, dash in ((FOMO_5, ""), (FEDAVG, "4 3")):
+    panels: list[Panel] = []
+    curves: dict[str, Points] = {}
+    looks: list[tuple[str, str]] = []
+    for noise, colour in zip(NOISES, COLOURS, strict=False):
+        for variant, dash in ((FOMO_5, "-"), (FEDAVG, "--")):
             cell = Cell(replace(LATENT_5, noise=noise), variant, scale)
             result = results.get(cell)
-            if result is None:
-                continue
-            lines.append(Curve(f"{variant.label}, σ = {noise:g}", results.curve(cell), COLOURS[number], dash))
-            if variant is FOMO_5:
-                parts.append(grid(matrices(result, f"σ = {noise:g}"), 5, 20))
-    return [*parts, curves(lines, "Accuracy", "federated update", "accuracy in %", (360, 220))] if lines else []
+            if result is not None:
+                curves[f"{variant.label}, σ = {noise:g}"] = results.curve(cell)
+                looks.append((colour, dash))
+                panels += [matrices(result, f"σ = {noise:g}")] if variant is FOMO_5 else []
+
+    def drawn(part: SubFigure) -> None:
+        _plot(_row_of_axes(part, 1)[0], curves, "Accuracy", looks)
+
+    return [*panels, Panel(2.8, drawn)] if curves else []
 
 
-DRAWINGS: dict[str, Drawing] = {
+DRAWINGS: dict[str, Callable[[str, Results], list[Panel]]] = {
     "clients": clients,
     "weights": weights,
     "exploration": exploration,
@@ -164,7 +194,47 @@ DRAWINGS: dict[str, Drawing] = {
 }
 
 
-def matrices(result: Result, name: str, most: int = 5) -> list[Picture]:
+def bars(
+    columns: Mapping[str, Case], variants: Sequence[Variant], title: str, scale: str, results: Results, papers: str = ""
+) -> list[Panel]:
+    """Draw groups of bars: columns and methods of which anything is computed, and the paper's numbers in full."""
+    accuracies: dict[tuple[str, Variant], Accuracy | None] = {
+        (name, variant): results.accuracy(Cell(case, variant, scale))
+        for name, case in columns.items()
+        for variant in variants
+    }
+    begun = [name for name in columns if any(accuracies[name, variant] for variant in variants)]
+    with_papers = papers if scale == "paper" else ""  # part of the data is no experiment of the paper's
+
+    def printed(name: str, variant: Variant) -> float | None:
+        number = published(with_papers, variant.name, columns[name]) if with_papers else None
+        return None if number is None else number.mean
+
+    seen = [v for v in variants if any(accuracies[name, v] or printed(name, v) is not None for name in begun)]
+
+    def drawn(part: SubFigure) -> None:
+        (axes,) = _row_of_axes(part, 1)
+        width = min(0.85 / len(seen), 0.12)
+        for number, variant in enumerate(seen):
+            places = np.arange(len(begun)) + (number - (len(seen) - 1) / 2) * width
+            found = [accuracies[name, variant] for name in begun]
+            axes.bar(places, [one.mean if one else 0.0 for one in found], 0.9 * width, label=variant.label)
+            for place, name, one in zip(places, begun, found, strict=True):
+                if one is not None and one.spread:
+                    axes.errorbar(place, one.mean, one.spread, ecolor=INK)
+                paper = printed(name, variant)
+                if paper is not None:
+                    label = "" if "the paper" in axes.get_legend_handles_labels()[1] else "the paper"
+                    axes.hlines(paper, place - width / 2, place + width / 2, INK, label=label)
+        axes.set_xticks(range(len(begun)), begun)
+        axes.set_xlim(-0.6, len(begun) - 0.4)
+        _name(axes, title, "", ACCURACY)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+
+    return [Panel(3.0, drawn)] if begun else []
+
+
+def matrices(result: Result, name: str, most: int = 5) -> Panel:
     """Draw the affinity after the first round in which anybody met anybody, the last, and some between."""
     kept = result.content["affinity"]
     met = [number for number, rows in enumerate(kept["matrices"]) if _has_met(rows)]
@@ -173,64 +243,86 @@ def matrices(result: Result, name: str, most: int = 5) -> list[Picture]:
     steps = min(most, last - first + 1)
     chosen = sorted({first + round(n * (last - first) / max(1, steps - 1)) for n in range(steps)})
     groups = result.content["groups"]
-    words = [f"{name}, after round {kept['after_rounds'][n]}" for n in chosen]
-    return [matrix(kept["matrices"][n], title, groups, 170) for n, title in zip(chosen, words, strict=True)]
+    borders = [client - 0.5 for client in range(1, len(groups)) if groups[client] != groups[client - 1]]
+
+    def drawn(part: SubFigure) -> None:
+        part.suptitle(name, fontsize=8)
+        for axes, number in zip(_row_of_axes(part, most), chosen, strict=False):
+            axes.imshow(matrix_colours(kept["matrices"][number]), interpolation="none")
+            for border in borders:
+                axes.axhline(border, color="white", linewidth=0.8)
+                axes.axvline(border, color="white", linewidth=0.8)
+            axes.set_title(f"after round {kept['after_rounds'][number]}")
+        for axes in part.axes:
+            axes.set_axis_off()
+
+    return Panel(2.1, drawn)
+
+
+def matrix_colours(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Colour a matrix: light above zero, dark below, each row by its own extremes; grey at zero; no diagonal."""
+    values = np.array(rows, dtype=np.float64)
+    np.fill_diagonal(values, 0.0)
+    greatest, least = values.max(axis=1, keepdims=True), -values.min(axis=1, keepdims=True)
+    heights = values / np.where(values > 0, np.where(greatest > 0, greatest, 1), np.where(least > 0, least, 1))
+    colours = np.array(colormaps["viridis"]((1 + heights) / 2))
+    colours[values == 0] = to_rgba(FAINT)
+    colours[np.diag_indices(len(values))] = to_rgba("white")
+    return colours
+
+
+def client_curves(result: Result, title: str) -> Panel:
+    """Draw for every client its affinity to the others over rounds, coloured by their distributions."""
+    kept, groups, aims = result.content["affinity"], result.content["groups"], result.content["targets"]
+    history = np.array(kept["matrices"], dtype=np.float64)
+    height = -(-len(groups) // 5)
+
+    def drawn(part: SubFigure) -> None:
+        part.suptitle(f"{title}; colour: the distribution that the other trains on", fontsize=8)
+        grid = part.subplots(height, 5, squeeze=False, sharex=True)
+        for axes in grid.flat[len(groups) :]:
+            axes.set_axis_off()
+        for client, axes in enumerate(grid.flat[: len(groups)]):
+            for other in range(len(groups)):
+                if other != client:
+                    line = history[:, client, other]
+                    axes.plot(kept["after_rounds"], line, color=COLOURS[groups[other]], linewidth=0.9)
+            axes.set_title(f"client {client}: trains on {groups[client]}, aims at {groups[aims[client]]}", fontsize=6)
+            axes.tick_params(labelsize=6)
+        names = sorted(set(groups))
+        handles = [part.axes[0].plot([], [], color=COLOURS[name], label=str(name))[0] for name in names]
+        part.legend(handles=handles, loc="outside lower center", ncols=len(names))
+
+    return Panel(1.1 * height + 0.6, drawn)
 
 
 def _has_met(rows: Sequence[Sequence[float]]) -> bool:
     return any(value for receiver, row in enumerate(rows) for giver, value in enumerate(row) if giver != receiver)
 
 
-def client_curves(result: Result) -> list[Picture]:
-    """Draw for every client its affinity to the others over rounds, coloured by their distributions."""
-    kept, groups, aims = result.content["affinity"], result.content["groups"], result.content["targets"]
-    pictures: list[Picture] = []
-    for client in range(len(groups)):
-        lines = [
-            Curve(
-                "",
-                [
-                    (after, rows[client][other])
-                    for after, rows in zip(kept["after_rounds"], kept["matrices"], strict=True)
-                ],
-                COLOURS[groups[other]],
-            )
-            for other in range(len(groups))
-            if other != client
-        ]
-        aim = groups[aims[client]]
-        title = f"client {client}: trains on {groups[client]}, aims at {aim}"
-        pictures.append(curves(lines, title, "round", "affinity", (190, 110), with_names=False))
-    return pictures
+def _curves(case: Case, variants: Mapping[str, Variant], scale: str, results: Results) -> dict[str, Points]:
+    """Return the accuracy over rounds of those variants that are computed."""
+    cells = {name: Cell(case, variant, scale) for name, variant in variants.items()}
+    return {name: results.curve(cell) for name, cell in cells.items() if results.all_seeds(cell)}
 
 
-def _over_rounds(
-    variants: Sequence[Variant], title: str, scale: str, results: Results, values: Sequence[float], symbol: str
-) -> list[Picture]:
-    lines: list[Curve] = []
-    for number, (variant, value) in enumerate(zip(variants, values, strict=True)):
-        cell = Cell(LATENT_5, variant, scale)
-        if results.all_seeds(cell):
-            lines.append(Curve(f"{symbol} = {value:g}", results.curve(cell), COLOURS[number]))
-    return [curves(lines, title, "federated update", "accuracy in %")] if len(lines) >= FEWEST else []
+def _row_of_axes(part: SubFigure, number: int) -> list[Axes]:
+    return list(part.subplots(1, number, squeeze=False)[0])
 
 
-def _bar(cell: Cell, results: Results) -> Bar:
-    found: Accuracy | None = results.accuracy(cell)
-    if found is None:
-        return Bar(cell.variant.label, None)
-    return Bar(cell.variant.label, found.mean, found.spread)
+def _plot(axes: Axes, curves: Mapping[str, Points], title: str, looks: Sequence[tuple[str, str]] = ()) -> None:
+    """Draw accuracy over rounds; a point without a value is left out."""
+    styles = looks or [(colour, "-") for colour in COLOURS[: len(curves)]]
+    for (name, points), (colour, dash) in zip(curves.items(), styles, strict=True):
+        known = [(x, y) for x, y in points if y is not None]
+        axes.plot([x for x, _ in known], [y for _, y in known], color=colour, linestyle=dash, label=name)
+    _name(axes, title, UPDATE, ACCURACY)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _paper(scale: str, variant: Variant, case: Case) -> float | None:
-    """Return the paper's number with foreign targets; nothing for part of the data, with which it has none."""
-    found = published("table3", variant.name, case) if scale == "paper" else None
-    return None if found is None else found.mean
-
-
-def _if_any(groups: dict[str, list[Bar]], title: str) -> list[Picture]:
-    """Draw groups of bars: those in which anything is computed, with methods of which there is anything to see."""
-    begun = {name: group for name, group in groups.items() if any(bar.value is not None for bar in group)}
-    seen = {bar.name for group in begun.values() for bar in group if (bar.value, bar.paper) != (None, None)}
-    shown = {name: [bar for bar in group if bar.name in seen] for name, group in begun.items()}
-    return [bars(shown, title, "accuracy in %")] if shown else []
+def _name(axes: Axes, title: str, x_words: str, y_words: str) -> None:
+    axes.set_title(title, fontweight="bold", loc="left")
+    axes.set_xlabel(x_words)
+    axes.set_ylabel(y_words)
+    axes.grid(visible=True)
