@@ -29,7 +29,9 @@ def measure(num_clients: int, workers: int) -> dict[str, float]:
     problem = FederatedProblem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
     timer = RoundTimer()
     rounds = max(4, 2000 // num_clients)  # enough of them that starting the workers does not count
-    result = simulate(problem, FedFomo(), SimulationConfig(rounds=rounds, workers=workers, stack=True), watcher=timer)
+    result = simulate(
+        problem, FedFomo(), SimulationConfig(rounds=rounds, workers=workers, vectorise=True), watcher=timer
+    )
     spent = result.seconds
     visits = num_clients * (rounds + 1)  # the last federated update is one more for everybody
     return {

@@ -167,12 +167,12 @@ def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> N
 
 def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm) -> None:
     """Who drops out stays as it was; who is late has moved on, and no round, then or later, has its upload in it."""
-    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, dropout=0.25, lateness=0.25)
+    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, client_dropout=0.25, late_fraction=0.25)
     federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
     state = _start(problem, algorithm)
     failed: list[Failures] = []
     for t in range(ROUNDS):
-        failed.append(draw_failures(range(6), 6, plan.dropout, plan.lateness, problem.seed, t))
+        failed.append(draw_failures(range(6), 6, plan.client_dropout, plan.late_fraction, problem.seed, t))
         exchange.unheard = failed[-1].late
         state = run_round(federation, state, t, [n for n in range(6) if n not in failed[-1].dropped], exchange).state
     assert any(failures.dropped for failures in failed)

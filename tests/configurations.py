@@ -86,10 +86,10 @@ def _add_options(table: dict[str, Any], method: str, rng: random.Random) -> list
     fields = [field.name for field in dataclasses.fields(ALGORITHMS[method])]  # type: ignore[arg-type]
     chosen = [rng.choice([*fields, "num_download"]) for _ in range(rng.randint(1, 2))]
     pairs = [(name, _any_value(name, hints.get(name, int), rng)) for name in chosen]
-    if rng.random() < 0.5:
+    if rng.random() < 0.3:  # as older versions have it
         table["options"] = [f"{name}={_plainly(value)}" for name, value in pairs]
     else:
-        table["options"] = dict(pairs)
+        table[method] = dict(pairs)
     return ["option", *chosen]
 
 
@@ -126,10 +126,10 @@ def _fields(kind: type) -> dict[str, Any]:
 
 def as_toml(table: Mapping[str, Any]) -> str:
     """Spell a configuration as TOML; tables come last, as they must."""
-    plain = [f"{_key(key)} = {_spelt(value)}" for key, value in table.items() if key != "privacy" or not value]
-    privacy = table.get("privacy")
-    if isinstance(privacy, dict) and privacy:
-        plain += ["[privacy]", *(f"{_key(key)} = {_spelt(value)}" for key, value in privacy.items())]
+    tables = {key: value for key, value in table.items() if isinstance(value, dict) and key not in _fields(RunConfig)}
+    plain = [f"{_key(key)} = {_spelt(value)}" for key, value in table.items() if key not in tables]
+    for name, part in tables.items():
+        plain += [f"[{_key(name)}]", *(f"{_key(key)} = {_spelt(value)}" for key, value in part.items())]
     return "\n".join(plain) + "\n"
 
 
@@ -137,12 +137,13 @@ def as_flags(table: Mapping[str, Any]) -> list[str]:
     """Spell a configuration as flags."""
     flags: list[str] = []
     for key, value in table.items():
-        if isinstance(value, dict) and key == "privacy":
-            flags += as_flags({f"privacy.{name}": item for name, item in value.items()})
+        if isinstance(value, dict) and key not in _fields(RunConfig):
+            flags += as_flags({f"{key}.{name}": item for name, item in value.items()})
             continue
-        flag = "--" + key.replace("_", "-")
-        if isinstance(value, bool) and key in ("stack", "shuffle_targets"):
-            flags.append(flag if value else "--no-" + key.replace("_", "-"))
+        part, dot, name = key.replace("_", "-").rpartition(".")
+        flag = f"--{part}{dot}{name}"
+        if isinstance(value, bool) and (part not in ("", "privacy") or key in ("vectorise", "shuffle_targets")):
+            flags.append(flag if value else f"--{part}{dot}no-{name}")
         elif isinstance(value, dict):
             flags += [flag, *(f"{name}={_plainly(item)}" for name, item in value.items())]
         elif isinstance(value, list):

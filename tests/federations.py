@@ -23,7 +23,6 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.subprocesses import free_port, wait_until
 from fedfomo.deployment.user_model import load_model, load_own_data
-from fedfomo.runs.config_io import parse_options
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.worker import FederatedProblem
@@ -117,7 +116,7 @@ def simulated(folder: FederationFolder) -> dict[str, dict[str, Tensor]]:
     sites = sorted(folder.registry(), key=lambda site: site.slot)
     data = [load_own_data(folder.sites / s.name / "data.py", None, s.name, config.seed, own) for s in sites]
     problem = FederatedProblem(own.model, own.initial, data, config.training, config.seed)
-    algorithm = make_algorithm(config.method, parse_options(config.options))
+    algorithm = make_algorithm(config.method, config.options)
     result = simulate(problem, algorithm, SimulationConfig(config.rounds, config.participation))
     network = problem.model_of(algorithm)
     return {site.name: network.state_dict(result.models[place]) for place, site in enumerate(sites)}

@@ -54,9 +54,18 @@ SMALL = (
     *("--clients", "12", "--distributions", "3", "--data-fraction", "0.5", "--batch-size", "10", "--epochs", "2"),
     *("--rounds", "5", "--participation", "0.6", "--workers", "0"),
 )
-EXACT, STACKED = "--no-stack", "--stack"
+EXACT, STACKED = "--no-vectorise", "--vectorise"
 NOISE = ("--privacy.noise", "1.0", "--privacy.validation-noise", "1.0")
 EVERYBODY = ("--participation", "1.0")
+
+
+def flag_of(method: str, option: str) -> tuple[str, ...]:
+    """Return the flag for one option, given as name=value."""
+    name, _, value = option.partition("=")
+    name = name.replace("_", "-")
+    switches = {"true": (f"--{method}.{name}",), "false": (f"--{method}.no-{name}",)}
+    return switches.get(value, (f"--{method}.{name}", value))
+
 
 METHODS = {
     f"{method}/{way}": ("--method", method, *flags)
@@ -65,10 +74,10 @@ METHODS = {
 }
 
 # Few downloads, or what is chosen does not matter; foreign targets and long steps, or every model helps.
-CHOOSY = (EXACT, "--scenario", "ood", "--learning-rate", "0.5", "--rounds", "8", "--options", "num_downloads=2")
+CHOOSY = (EXACT, "--scenario", "ood", "--learning-rate", "0.5", "--rounds", "8", "--fedfomo.num-downloads", "2")
 
 FEDFOMO_OPTIONS = {
-    f"fedfomo/{option}": (*CHOOSY, option)
+    f"fedfomo/{option}": (*CHOOSY, *flag_of("fedfomo", option))
     for option in (
         "epsilon_decay=0.05",  # the default
         "epsilon=1.0",
@@ -85,12 +94,15 @@ FEDFOMO_OPTIONS = {
     # At this rate, training changes nearly nothing: everybody is a free rider, and all models are copies.
     "fedfomo/flag_free_riders=true": (
         *(EXACT, *EVERYBODY, "--learning-rate", "1e-6"),
-        *("--options", "flag_free_riders=true"),
+        "--fedfomo.flag-free-riders",
     ),
 }
 
 OTHER_OPTIONS = {
-    f"{method}/{' '.join(options)}": ("--method", method, EXACT, *EVERYBODY, "--options", *options)
+    f"{method}/{' '.join(options)}": (
+        *("--method", method, EXACT, *EVERYBODY),
+        *(word for option in options for word in flag_of(method, option)),
+    )
     for method, *options in (
         ("local", "keep_best=true"),
         ("fedavg-finetuned", "gated=false"),
@@ -123,9 +135,17 @@ SETTINGS = {
     f"setting/{name}": (EXACT, *flags)
     for name, flags in {
         "everybody": EVERYBODY,
-        "dropout and lateness": (*EVERYBODY, "--dropout", "0.3", "--lateness", "0.3"),
-        "dropout and lateness of fedavg": (*EVERYBODY, "--dropout", "0.3", "--lateness", "0.3", "--method", "fedavg"),
-        "dropout and lateness stacked": (STACKED, *EVERYBODY, "--dropout", "0.3", "--lateness", "0.3"),
+        "dropout and lateness": (*EVERYBODY, "--client-dropout", "0.3", "--late-fraction", "0.3"),
+        "dropout and lateness of fedavg": (
+            *EVERYBODY,
+            "--client-dropout",
+            "0.3",
+            "--late-fraction",
+            "0.3",
+            "--method",
+            "fedavg",
+        ),
+        "dropout and lateness stacked": (STACKED, *EVERYBODY, "--client-dropout", "0.3", "--late-fraction", "0.3"),
         "ood": ("--scenario", "ood"),
         "ood stacked": (STACKED, "--scenario", "ood"),
         "pathological": ("--scenario", "pathological", "--classes-per-client", "2"),
@@ -198,8 +218,26 @@ def of_run(arguments: Sequence[str], may_be_refused: bool) -> Digests:
         models = {path.stem: load_file(path) for path in sorted((folder / "models").iterdir())}
         result = json.loads((folder / "result.json").read_bytes())
         del result["seconds"]
+        result["options"] = as_recorded(result["options"], arguments)
         log = (folder / "rounds.jsonl").read_text().splitlines()
         return {"models": of_models(models), "log": of_lines(map(json.loads, log)), "result": of_lines([result])}
+
+
+def as_recorded(options: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, str]:
+    """Return the options of a result as they were when the digests were recorded: as they were typed."""
+    typed: dict[str, str] = {}
+    for number, word in enumerate(arguments):
+        _, dot, name = word.partition(".")
+        if not word.startswith("--") or not dot or word.startswith("--privacy."):
+            continue
+        negated = name.removeprefix("no-") if name.startswith("no-") else None
+        following = arguments[number + 1] if number + 1 < len(arguments) else "--"
+        value = "false" if negated else "true" if following.startswith("--") else following
+        typed[(negated or name).replace("-", "_")] = value
+    for name, value in options.items():
+        if str(value).lower() != typed[name] and float(value) != float(typed[name]):
+            raise ValueError(f"{name} was given as {typed[name]} and is kept as {value!r}")
+    return typed
 
 
 class Residual(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 from fedfomo.errors import unknown
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config import ExperimentConfig, RunConfig
-from fedfomo.runs.config_io import build, to_cli
+from fedfomo.runs.config_io import build, parse_options, to_cli
 
 SCALES: dict[str, str] = {
     "smoke": "seconds: handwritten digits, two rounds of one epoch; shows that everything runs, and nothing else",
@@ -142,7 +142,8 @@ class Cell:
             setting = replace(setting, privacy=Privacy(noise=self.case.noise, delta=DELTA))
         needs_data = setting.dataset != "digits"
         setting = replace(setting, data=data if needs_data else None, workers=workers)
-        return RunConfig(self.variant.method, self.variant.options_on(self.case), self.seed, None, setting)
+        options = parse_options(self.variant.options_on(self.case))
+        return RunConfig(self.variant.method, options, self.seed, None, setting)
 
     def command(self) -> str:
         """Spell out the command that computes the same run by itself, whatever a later version has for defaults."""

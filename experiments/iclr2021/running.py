@@ -166,6 +166,7 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     values = asdict(config)
     setting: dict[str, Any] = values.pop("setting")
     parts = {name: setting.pop(name) for name in ("scenario", "training")}
+    values["options"] = [f"{name}={value}" for name, value in values["options"].items()]
     flat = {**values, **setting, **parts["scenario"], **parts["training"]}
     return {name: value for name, value in flat.items() if name not in (*NOT_RESULT_RELEVANT, "out")}
 

@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from difflib import get_close_matches
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -14,10 +13,33 @@ class InputError(Exception):
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """Describe a name that nothing answers to, with the nearest one that exists."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    near = nearest(name, known)
+    hint = f"did you mean '{near}'?" if near else f"known: {', '.join(sorted(known))}"
     return InputError(f"unknown {kind} '{name}'{where and ' ' + where}: {hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that was meant: a typing mistake or two away, or left unfinished; None if there is none."""
+    word = name.lower().replace("-", "_")
+    names = sorted(known)
+    distances = [_edits(word, other.lower().replace("-", "_")) for other in names]
+    near = min(zip(distances, names, strict=True), default=(len(name), ""))
+    if near[0] <= min(len(name) // 3, 3):
+        return near[1] or None
+    return next((other for other in names if len(word) > 2 and other.lower().startswith(word)), None)
+
+
+def _edits(one: str, other: str) -> int:
+    """Count the letters to insert, delete, replace or swap with their neighbour that turn one word into another."""
+    before, last = list[int](), list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        row = [i]
+        for j, b in enumerate(other, 1):
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b)))
+            if i > 1 and j > 1 and (a, b) == (other[j - 2], one[i - 2]):
+                row[j] = min(row[j], before[j - 2] + 1)
+        before, last = last, row
+    return last[-1]
 
 
 def require(holds: bool, message: str) -> None:

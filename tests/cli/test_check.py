@@ -198,7 +198,7 @@ def test_without_sites_or_a_division_nothing_is_checked(sites: dict[Any, Any], f
 
 def test_what_is_no_folder_and_no_module_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "there is no folder, file or module" in refused(capsys, "check", "no_such_module_anywhere")
-    for typo in ("./typo", "no_such_package.sites", "a..b", "../sites", "json.no_such_part"):
+    for typo in ("./typo", "no_such_package.sites", "a..b", "../no-such-sites", "json.no_such_part"):
         assert f"there is no folder, file or module {typo}" in refused(capsys, "check", typo)
     assert "there is no file typo.py" in refused(capsys, "check", "./typo.py")
     empty = tmp_path / "empty.py"
@@ -208,7 +208,7 @@ def test_what_is_no_folder_and_no_module_is_refused(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     "method",
-    [["fedfomo"], ["apfl-logits"], ["mapper", "--options", "mix=outputs"], ["private-mixture"], ["mocha-linear"]],
+    [["fedfomo"], ["apfl-logits"], ["mapper", "--mapper.mix", "outputs"], ["private-mixture"], ["mocha-linear"]],
 )
 def test_the_model_of_a_run_loads_by_its_snippet(
     method: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

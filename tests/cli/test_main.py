@@ -14,7 +14,7 @@ import pytest
 
 from fedfomo.algorithms import ALGORITHMS
 from fedfomo.cli.main import COMMANDS, main
-from fedfomo.cli.terminal import parse
+from fedfomo.cli.terminal import parse_comparison, parse_run
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, write_toml
 from fedfomo.runs.run import excluded_methods, runs_of
@@ -83,13 +83,13 @@ def test_the_help_of_capacity_says_what_its_default_means(capsys: pytest.Capture
 
 def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    assert call("run", "--out", str(folder), "--options", "num_downloads=2", *SMALL) == 0
+    assert call("run", "--out", str(folder), "--fedfomo.num-downloads", "2", *SMALL) == 0
     printed = capsys.readouterr().out
     assert "fedfomo" in printed
     assert "label distance (EMD)" in printed
 
     config = read_toml(folder / "config.toml", RunConfig)
-    assert config.options == ("num_downloads=2",)
+    assert config.options == {"num_downloads": 2}
     assert config.setting.scenario.clients == 4
     environment = json.loads((folder / "environment.json").read_text())
     assert set(environment["versions"]) >= {"fedfomo", "torch", "numpy"}
@@ -106,7 +106,7 @@ def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: 
 
 def test_a_comparison_shows_one_table_and_includes_local(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "comparison"
-    arguments = ["--methods", "fedavg", "fedfomo", "--seeds", "0", "1", "--options", "fedfomo.num_downloads=1"]
+    arguments = ["--methods", "fedavg", "fedfomo", "--seeds", "0", "1", "--fedfomo.num-downloads", "1"]
     assert call("compare", "--out", str(folder), *arguments, *SMALL) == 0
     printed = capsys.readouterr().out
     for method in ("local", "fedavg", "fedfomo"):
@@ -187,7 +187,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(tmp_path: Path) ->
 
 
 def test_a_configuration_survives_being_written_and_read(tmp_path: Path) -> None:
-    config = RunConfig(options=("a=1", 'quote="'), out=Path("some where"))
+    config = RunConfig(options={"a": 1, "quote": '"', "is_on": True}, out=Path("some where"))
     path = tmp_path / "config.toml"
     path.write_text(write_toml(config))
     assert read_toml(path, RunConfig) == config
@@ -208,31 +208,36 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["rum"], "unknown command 'rum': did you mean 'run'?"),
         (["run", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
         (["methods", "fedavgg"], "unknown method 'fedavgg': did you mean 'fedavg'?"),
-        (["run", "--options", "num_download=3"], "did you mean 'num_downloads'?"),
-        (["run", "--options", "epsilon=0.1", "epsilon=0.2"], "option 'epsilon' is given twice"),
+        (["run", "--fedfomo.num-download", "3"], "did you mean --fedfomo.num-downloads?"),
+        (["run", "--options", "epsilon=0.1"], "options of a method are flags of their own"),
+        (["run", "--fedprox.stragglers", "0.1"], "is fedprox among the methods that run?"),
         (["run", "--device", "meta"], "device 'meta' cannot be used here"),
         (
             ["run", "--clients", "1000001"],
             "clients is 1000001: give a whole number of at least 1 and at most 1,000,000",
         ),
         (["run", "--scenario", "pathological", "--classes-per-client", "11"], "classes_per_client is 11, of 10"),
-        (["run", "--options", "num_downloads"], "not of the form name=value"),
-        (
-            ["run", "--options", "num_downloads=0"],
-            "option 'num_downloads' of method 'fedfomo' must be at least 1, not 0",
-        ),
-        (["run", "--options", "epsilon=1.5"], "'epsilon' of method 'fedfomo' must be between 0 and 1, not 1.5"),
-        (["run", "--options", "epsilon=nan"], "must be a number, not 'nan'"),
-        (["run", "--options", "norm=l3"], "must be one of l2, l1, not 'l3'"),
+        (["run", "--fedfomo.num-downloads"], "Missing value for argument '--fedfomo.num-downloads'"),
+        (["run", "--fedfomo.num-downloads", "2.5"], "--fedfomo.num-downloads must be a whole number, not '2.5'"),
+        (["run", "--fedfomo.num-downloads", "0"], "'num_downloads' of method 'fedfomo' must be at least 1, not 0"),
+        (["run", "--fedfomo.epsilon", "1.5"], "'epsilon' of method 'fedfomo' must be between 0 and 1, not 1.5"),
+        (["run", "--fedfomo.epsilon", "nan"], "'epsilon' of method 'fedfomo' must be a number, not 'nan'"),
+        (["run", "--fedfomo.norm", "l3"], "--fedfomo.norm must be l2 or l1, not 'l3'"),
+        (["run", "--rounds", "2.5"], "--rounds must be a whole number, not '2.5'"),
+        (["run", "--learning-rate", "x"], "--learning-rate must be a number, not 'x'"),
+        (["run", "--round", "3"], "unknown flag '--round': did you mean --rounds?"),
+        (["run", "--far-fetched", "3"], "unknown flag '--far-fetched': fedfomo run --help lists the flags"),
+        (["run", "--stack"], "unknown flag '--stack': it is now --vectorise"),
+        (["run", "3.toml", "4"], "there is no configuration file 3.toml"),
         (["run", "--epochs", "0"], "epochs must be at least 1, not 0"),
         (["run", "--learning-rate", "nan"], "learning_rate must be a number of at least 0, not nan"),
         (["run", "--rounds", "0"], "rounds must be at least 1, not 0"),
         (["run", "--participation", "0"], "participation must be above 0"),
         (["run", "--participation", "nan"], "participation must be above 0"),
-        (["run", "--dropout", "1"], "dropout and lateness must be at least 0 and together below 1"),
-        (["run", "--dropout", "nan"], "dropout and lateness must be at least 0"),
-        (["run", "--dropout", "0.6", "--lateness", "0.6"], "together below 1, not (0.6, 0.6)"),
-        (["run", "--lateness", "-0.1"], "dropout and lateness must be at least 0"),
+        (["run", "--client-dropout", "1"], "client_dropout and late_fraction must be at least 0 and together below 1"),
+        (["run", "--client-dropout", "nan"], "client_dropout and late_fraction must be at least 0"),
+        (["run", "--client-dropout", "0.6", "--late-fraction", "0.6"], "together below 1, not (0.6, 0.6)"),
+        (["run", "--late-fraction", "-0.1"], "client_dropout and late_fraction must be at least 0"),
         (["run", "--clients", "0"], "clients is 0"),
         (["run", "--alpha", "nan"], "alpha is nan"),
         (["run", "--scenario", "latend"], "unknown scenario 'latend': did you mean 'latent'?"),
@@ -242,7 +247,7 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["run", "/"], "/ is a folder, not a configuration file"),
         (["compare", "--seeds", "1", "1"], "a seed is given twice"),
         (["compare", "--methods", "fedfomoo"], "did you mean 'fedfomo'?"),
-        (["compare", "--options", "num_downloads=3"], "not of the form method.name=value"),
+        (["compare", "--methods", "fedavg", "--fedprox.stragglers", "0"], "is fedprox among the methods that run?"),
         (["compare", "--dataset", "cifar10"], "where is dataset 'cifar10'?"),
         (["compare", "--methods", "fedavg-shared", "--privacy.noise", "1"], "fedavg-shared cannot run here: it reads"),
         (["run", "--privacy.noise", "1", "--share-fraction", "0.1"], "with privacy, clients cannot share examples"),
@@ -280,7 +285,17 @@ def test_bad_input_gets_one_clear_line_and_writes_nothing(
         ("rounds = " + "[" * 10_000, "is not valid TOML"),
         ("rounds = " + "9" * 5_000, "is not valid TOML"),
         ('out = "a\\u0000b"', "'out' in settings.toml holds a zero byte"),
-        ("options = 5", "must be a list"),
+        ("options = 5", "'options' in settings.toml must be a list"),
+        ('options = ["epsilon=0.1", "epsilon=0.2"]', "option 'epsilon' is given twice"),
+        ('options = ["epsilon"]', "not of the form name=value"),
+        ("[fedfomo]\nnum_download = 3", "unknown option 'num_download' of method 'fedfomo': did you mean"),
+        (
+            "[fedprox]\nstragglers = 0.5",
+            "[fedprox] in settings.toml is no table of settings, nor of the method fedfomo",
+        ),
+        ("format = 3", "settings.toml has format = 3; this version of fedfomo reads formats 1 to 2"),
+        ('track = "wandb"', "'track' in settings.toml must be a list of which each is a text in quotes, not 'wandb'"),
+        ("setting = 3", "unknown key 'setting' in settings.toml: known: "),
     ],
 )
 def test_a_bad_configuration_file_is_refused_by_key(
@@ -311,7 +326,7 @@ def test_a_run_that_is_refused_late_leaves_no_folder(
 
 
 def test_all_methods_are_those_that_can_run() -> None:
-    config = parse("compare", CompareConfig, ["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
+    config = parse_comparison(["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
     methods = {planned.method for planned in runs_of(config)}
     assert set(ALGORITHMS) - methods == {"oracle", "fedavg-shared", "mocha-linear", "ifca", "hypcluster", "fedala"}
     assert {note.split()[0] for note in excluded_methods(config)} == set(ALGORITHMS) - methods
@@ -350,7 +365,7 @@ def test_clients_with_too_little_data_are_named_and_do_not_stop_the_run(
 
 
 def test_who_uploads_nothing_new_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    still = ["--learning-rate", "0", "--options", "flag_free_riders=true"]
+    still = ["--learning-rate", "0", "--fedfomo.flag-free-riders"]
     assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *SMALL, *still) == 0
     assert re.search(r"client 0 uploaded nearly nothing new in \d rounds", capsys.readouterr().out)
     last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
@@ -359,6 +374,6 @@ def test_who_uploads_nothing_new_is_named(tmp_path: Path, capsys: pytest.Capture
 
 def test_the_data_set_decides_the_defaults_however_it_is_spelled() -> None:
     for words in (["--dataset", "cifar10"], ["--dataset=cifar10"]):
-        training = parse("run", RunConfig, words).setting.training
+        training = parse_run(words).setting.training
         assert (training.batch_size, training.augment) == (50, True)
-    assert parse("run", RunConfig, ["--rounds", "2"]).setting.training.batch_size == 20
+    assert parse_run(["--rounds", "2"]).setting.training.batch_size == 20

@@ -59,7 +59,7 @@ def test_who_has_left_is_asked_nothing_from_the_next_round_on(tmp_path: Path, me
 
 
 def test_no_model_of_who_has_left_is_sent_again(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, rounds=4, options=("availability=latest", "epsilon=1.0"))
+    folder = make_federation(tmp_path, rounds=4, options={"availability": "latest", "epsilon": 1.0})
 
     def leave(site: str, number: int, order: bytes, answer: Any) -> Any:
         if number == 5:  # in the second round, in which Lyon's first model is sent
@@ -97,7 +97,7 @@ def test_nobody_is_clustered_by_or_waits_for_who_has_left(method: str) -> None:
 
 
 def test_no_model_of_who_left_while_the_server_waited_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_federation(tmp_path, rounds=2, minimum=2, options=("availability=latest", "epsilon=1.0"))
+    folder = make_federation(tmp_path, rounds=2, minimum=2, options={"availability": "latest", "epsilon": 1.0})
 
     def lose(site: str, number: int, order: bytes, answer: Any) -> Any:
         if number == 3:  # the last of the first round

@@ -25,7 +25,6 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.cli.terminal import parse
 from fedfomo.errors import InputError
 from fedfomo.runs.config import RunConfig
-from fedfomo.runs.config_io import parse_options
 
 PAPERS_TABLES = [name for name in TABLES if name.startswith("table")]
 
@@ -92,7 +91,7 @@ def test_seeds_repeat_three_runs_and_five_shuffles() -> None:
 def test_every_cell_is_a_possible_run(scale: str) -> None:
     for target in [*(table.target for table in TABLES.values()), *FIGURES.values()]:
         for cell in target.cells(scale):
-            make_algorithm(cell.variant.method, parse_options(cell.config().options))
+            make_algorithm(cell.variant.method, cell.config().options)
             assert cell.gradients() > 0
             assert "--seed 0" in cell.command()
             config = cell.config()

@@ -20,7 +20,6 @@ from experiments.iclr2021.running import can_go_on
 from fake_results import keep
 from fedfomo.cli.main import main, run_and_exit
 from fedfomo.runs.config import RunConfig
-from fedfomo.runs.config_io import parse_options
 from fedfomo.runs.run import start_run
 from fedfomo.runs.setup import prepare
 
@@ -187,7 +186,7 @@ def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_cell_is_the_run_that_its_command_says() -> None:
     lite = Cell(LATENT_5, LOCAL, "lite", seed=3).config()
     assert isinstance(lite, RunConfig)
-    assert (lite.seed, lite.method, parse_options(lite.options)) == (3, "local", {})
+    assert (lite.seed, lite.method, lite.options) == (3, "local", {})
     scenario = lite.setting.scenario
     assert (scenario.clients, scenario.distributions, scenario.data_fraction) == (15, 5, 0.2)
     assert (lite.setting.rounds, lite.setting.training.epochs, lite.setting.training.learning_rate) == (20, 5, 0.1)

@@ -28,7 +28,9 @@ from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 
-PLAN = SimulationConfig(rounds=10_000_000, evaluate_every=5, workers=1, stack=True, dropout=0.1, lateness=0.1)
+PLAN = SimulationConfig(
+    rounds=10_000_000, evaluate_every=5, workers=1, vectorise=True, client_dropout=0.1, late_fraction=0.1
+)
 SPOILT = 0.02
 EVERY = 5  # rounds a sample: as often as clients are scored, so that samples are alike
 

@@ -98,7 +98,7 @@ def _models(problem: FederatedProblem, algorithm: AnyAlgorithm, plan: Simulation
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(plan.rounds))
     for t in range(plan.rounds):
-        failures = draw_failures(range(6), 6, plan.dropout, plan.lateness, problem.seed, t)
+        failures = draw_failures(range(6), 6, plan.client_dropout, plan.late_fraction, problem.seed, t)
         exchange.unheard = failures.late
         cohort = [n for n in range(6) if n not in failures.dropped]
         state = run_round(federation, state, t, cohort, exchange).state
@@ -109,7 +109,7 @@ def _models(problem: FederatedProblem, algorithm: AnyAlgorithm, plan: Simulation
 
 def test_a_late_upload_is_never_mixed_in(torture: Torture) -> None:
     methods = list(ALGORITHMS)[:: 1 if torture.is_full else 10]
-    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, dropout=0.2, lateness=0.4)
+    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, client_dropout=0.2, late_fraction=0.4)
     same, told_apart = 0, set[str]()
     for name in methods:
         algorithm = make_algorithm(name, SOONER.get(name))

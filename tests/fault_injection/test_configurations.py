@@ -25,7 +25,7 @@ from fedfomo.cli.main import main
 from fedfomo.errors import InputError
 from fedfomo.runs import config_io
 from fedfomo.runs.config import RunConfig
-from fedfomo.runs.config_io import named, parse_options, read_toml
+from fedfomo.runs.config_io import named, read_toml
 from scorecard import Torture
 
 MOST_SECONDS = 1.0
@@ -36,7 +36,7 @@ def _read(path: Path, case: Written) -> str:
     path.write_text(as_toml(case.table))
     try:
         found = read_toml(path, RunConfig)
-        algorithm = make_algorithm(found.method, parse_options(found.options))
+        algorithm = make_algorithm(found.method, found.options)
     except InputError as error:
         return "refused" if _is_named(str(error), case) else f"UNNAMED {error}"
     except Exception as error:  # what this row is about
@@ -45,8 +45,10 @@ def _read(path: Path, case: Written) -> str:
 
 
 def _is_named(line: str, case: Written) -> bool:
-    stranger = re.search(r"Unrecognized options: ([^\s,]+)", line)  # a word that belongs to no flag is named itself
-    if stranger and stranger[1] in map(str, as_flags(case.table)):
+    stranger = re.search(
+        r"'(.*)' belongs to no flag|unknown flag '(.*?)'", line
+    )  # a word that belongs to no flag is named itself
+    if stranger and (stranger[1] or stranger[2]) in map(str, as_flags(case.table)):
         return True
     return any(name in line or name.replace("_", "-") in line for name in case.names if name)
 
@@ -60,8 +62,8 @@ def _ignored(read: RunConfig, algorithm: Any, case: Written) -> str | None:
     for key, value in given.items():
         if not _is_same(found.get(key), value):
             return f"IGNORED {key}: {value!r} became {found.get(key)!r}"
-    for key, value in parse_options(read.options).items():
-        if not _is_same(str(getattr(algorithm, key)).lower(), value.lower()):
+    for key, value in read.options.items():
+        if not _is_same(str(getattr(algorithm, key)).lower(), str(value).lower()):
             return f"IGNORED option {key}: {value!r} became {getattr(algorithm, key)!r}"
     return None
 

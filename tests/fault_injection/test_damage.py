@@ -19,7 +19,7 @@ from fedfomo.runs.config import RunConfig
 from killed_runs import KILLED, Alone, config_of, play
 from scorecard import Torture
 
-CONFIG = config_of(rounds=4, clients=3, stack=False)
+CONFIG = config_of(rounds=4, clients=3, vectorise=False)
 NEVER_USED = "A damaged checkpoint is never used"
 
 
@@ -93,7 +93,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    return _interrupt(tmp_path_factory.mktemp("another"), config_of(rounds=4, clients=3, stack=False, seed=1))
+    return _interrupt(tmp_path_factory.mktemp("another"), config_of(rounds=4, clients=3, vectorise=False, seed=1))
 
 
 def _damages(run: Interrupted, flips: int, cuts: int) -> list[tuple[Path, bytes]]:

@@ -44,7 +44,7 @@ Lines = list[dict[str, Any]]
 def logged(problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int) -> tuple[RunResult, Lines]:
     """Return how a run ended, and the line of its log for every round in which models were sent."""
     lines: Lines = []
-    plan = SimulationConfig(rounds, evaluate_every=rounds, stack=True)
+    plan = SimulationConfig(rounds, evaluate_every=rounds, vectorise=True)
     result = simulate(problem, algorithm, plan, listener=lambda line, seconds: lines.append(line))
     return result, lines[1:]
 

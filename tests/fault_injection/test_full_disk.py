@@ -22,7 +22,7 @@ from fedfomo.runs.config_io import to_cli
 from killed_runs import Alone, command, config_of, play
 from scorecard import Torture
 
-CONFIG = config_of(rounds=3, clients=2, stack=False)
+CONFIG = config_of(rounds=3, clients=2, vectorise=False)
 WHY = {"full": os.strerror(errno.ENOSPC), "refuse": os.strerror(errno.EIO)}
 Break = Callable[[], None]
 

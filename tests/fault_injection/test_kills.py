@@ -20,7 +20,7 @@ from fedfomo.engine.tensor_store import TensorStore
 from killed_runs import KILLED, Alone, Running, config_of, play
 from scorecard import Torture
 
-CONFIG = config_of(rounds=3, clients=2, stack=False)
+CONFIG = config_of(rounds=3, clients=2, vectorise=False)
 MORE = config_of(rounds=5, clients=4)
 SAME = "A run that is killed loses nothing"
 Break = Callable[[], None]

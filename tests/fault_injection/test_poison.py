@@ -39,7 +39,7 @@ ATTACKS = (*UPLOADS, "label-flip", "mixed")
 
 
 def played(problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int) -> RunResult:
-    return simulate(problem, algorithm, SimulationConfig(rounds, evaluate_every=rounds, stack=True))
+    return simulate(problem, algorithm, SimulationConfig(rounds, evaluate_every=rounds, vectorise=True))
 
 
 @cache

@@ -19,7 +19,7 @@ from fedfomo.simulation import executors
 from killed_runs import KILLED, Alone, Running, config_of, play
 from scorecard import Torture
 
-CONFIG = config_of(rounds=3, clients=2, stack=False)
+CONFIG = config_of(rounds=3, clients=2, vectorise=False)
 
 
 @pytest.fixture(scope="module")

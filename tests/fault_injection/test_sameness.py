@@ -53,7 +53,7 @@ class Shuffled:
 
 
 def _bits(method: str, stack: bool, workers: int = 0) -> str:
-    plan = SimulationConfig(rounds=2, participation=0.9, workers=workers, stack=stack)
+    plan = SimulationConfig(rounds=2, participation=0.9, workers=workers, vectorise=stack)
     return digest_of(simulate(PROBLEM, make_algorithm(method), plan))
 
 

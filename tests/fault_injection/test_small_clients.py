@@ -164,7 +164,9 @@ def _spread(torture: Torture) -> tuple[int, int]:
     crowded = build_scenario(ScenarioConfig("dirichlet", 400, alpha=0.05), data, seed=0)
     model = Model(NETWORKS["mlp"]((1, 8, 8), 10))
     problem = FederatedProblem(model, model.read(), crowded.clients, Sgd(epochs=1), 0)
-    assert _faults(problem, simulate(problem, make_algorithm("fedfomo"), SimulationConfig(rounds=1, stack=True))) == []
+    assert (
+        _faults(problem, simulate(problem, make_algorithm("fedfomo"), SimulationConfig(rounds=1, vectorise=True))) == []
+    )
     return count, overlaps
 
 

@@ -19,6 +19,9 @@ def another(run: Path, place: Path, shift: float = 0.0, **settings: str) -> Path
     config = place / "config.toml"
     lines = config.read_text().splitlines()
     for name, value in settings.items():
+        if name == "num_downloads":
+            lines += ["[fedfomo]", f"{name} = {value}"]
+            continue
         [number] = [k for k, line in enumerate(lines) if line.startswith(f"{name} = ")]
         lines[number] = f"{name} = {value}"
     config.write_text("\n".join(lines))
@@ -42,8 +45,8 @@ def test_methods_are_set_against_each_other_client_by_client(comparison: Path, t
 
 
 def test_the_same_method_with_other_options_is_another(comparison: Path, tmp_path: Path) -> None:
-    three = another(comparison / "fedfomo-seed-0", tmp_path / "three", 0.25, options='["num-downloads=3"]')
-    usual = another(comparison / "fedfomo-seed-0", tmp_path / "usual", options='["num_downloads=5"]')
+    three = another(comparison / "fedfomo-seed-0", tmp_path / "three", 0.25, num_downloads="3")
+    usual = another(comparison / "fedfomo-seed-0", tmp_path / "usual", num_downloads="5")
     [arena] = compare_runs([comparison, three, usual])
     assert list(arena.means) == ["fedavg", "fedfomo", "local", "fedfomo (num_downloads=3)"]
     [duel] = [d for d in arena.duels if (d.method, d.against) == ("fedfomo (num_downloads=3)", "fedfomo")]
@@ -54,7 +57,7 @@ def test_other_settings_are_another_arena(comparison: Path, tmp_path: Path) -> N
     run = comparison / "fedfomo-seed-0"
     faster = another(run, tmp_path / "faster", learning_rate="0.5")
     private = another(run, tmp_path / "private", clip="2.0")  # of the table [privacy]
-    elsewhere = another(run, tmp_path / "elsewhere", workers="7", stack="false", evaluate_every="2")
+    elsewhere = another(run, tmp_path / "elsewhere", workers="7", vectorise="false", evaluate_every="2")
     titles = [arena.title for arena in compare_runs([comparison, faster, private, elsewhere])]
     assert titles == [
         TITLE,
@@ -90,7 +93,7 @@ def test_data_of_the_same_name_that_are_others_are_another_arena(comparison: Pat
     "said", [{"split": "another"}, {"groups": [1, 0, 1, 0, 1, 0]}, {"targets": [5, 4, 3, 2, 1, 0]}]
 )
 def test_other_clients_of_the_same_seed_are_refused(comparison: Path, tmp_path: Path, said: dict[str, object]) -> None:
-    other = another(comparison / "fedfomo-seed-0", tmp_path / "other", options='["num_downloads=3"]')
+    other = another(comparison / "fedfomo-seed-0", tmp_path / "other", num_downloads="3")
     say_of_clients(other, **said)
     with pytest.raises(InputError, match=rf"{other} had other clients, though of the same data, settings and seed"):
         compare_runs([comparison, other])

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from cli_calls import SMALL, call, refused
-from fedfomo.cli.terminal import parse
+from fedfomo.cli.terminal import parse_comparison
 from fedfomo.core.model import Score
 from fedfomo.datasets.latent_groups import LatentGroups, save_groups, user_file
 from fedfomo.datasets.readers import load_data
@@ -112,7 +112,7 @@ def test_who_moved_to_averages_alone_did_not_stay_where_it_was(comparison: Path)
 
 
 def test_the_log_says_how_much_of_averages_was_mixed_in(tmp_path: Path) -> None:
-    call("run", "--options", "num_averages=2", "--out", str(tmp_path / "run"), *SMALL, "--rounds", "3")
+    call("run", "--fedfomo.num-averages", "2", "--out", str(tmp_path / "run"), *SMALL, "--rounds", "3")
     last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     of_averages = [upload["findings.share_of_averages"] for upload in last["uploads"].values()]
     of_clients = [sum(upload["findings.shares"]) for upload in last["uploads"].values()]
@@ -200,10 +200,10 @@ def test_the_command_that_a_lone_run_advises_is_of_its_own_data_set_and_options(
     shutil.copytree(comparison / "fedfomo-seed-1", run)
     played = read_config(run)
     setting = build(ExperimentConfig, {"dataset": "mnist", "data": "images", "epochs": 2})
-    options = ("num_downloads=2", "epsilon=0.1")
+    options = {"num_downloads": 2, "epsilon": 0.1}
     (run / "config.toml").write_text(write_toml(replace(played, options=options, setting=setting)))
     advised = shlex.split(gather(run).advice.partition("fedfomo compare ")[2])
-    read = parse("compare", CompareConfig, advised)
+    read = parse_comparison(advised)
     assert read.setting == setting
     assert read.methods == ("local", "fedavg", "fedfomo")
     assert [run for run in runs_of(read) if run.method == "fedfomo"] == [
@@ -215,12 +215,12 @@ def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path
     about = comparison / "fedfomo-seed-0"
     setting = (*SMALL, "--rounds", "4")
     few, longer = tmp_path / "few", tmp_path / "longer"
-    call("run", "--options", "num_downloads=2", "--out", str(few), *setting)
+    call("run", "--fedfomo.num-downloads", "2", "--out", str(few), *setting)
     call("run", "--method", "local", "--out", str(longer), *SMALL, "--rounds", "5")
     assert set(gather(about, [few]).ended) == {"local", "fedavg", "fedfomo", "fedfomo (num_downloads=2)"}
     assert set(gather(few, [about]).ended) == {"fedfomo", "fedfomo (default options)"}
     best, local = tmp_path / "best", comparison / "local-seed-0"
-    call("run", "--method", "local", "--options", "keep_best=true", "--out", str(best), *setting)
+    call("run", "--method", "local", "--local.keep-best", "--out", str(best), *setting)
     ended = gather(few, [best, local]).ended  # whatever the order, the plain name is that of the plain method
     assert set(ended) == {"fedfomo", "local", "local (keep_best=True)"}
     assert ended["local"].scores == read_record(local).after_update
@@ -231,7 +231,7 @@ def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path
 
 
 @pytest.mark.parametrize(
-    ("flags", "is_low"), [((), False), (("--participation", "0.5"), True), (("--dropout", "0.2"), True)]
+    ("flags", "is_low"), [((), False), (("--participation", "0.5"), True), (("--client-dropout", "0.2"), True)]
 )
 def test_local_that_trains_only_when_drawn_is_called_too_low_a_bar(
     tmp_path: Path, flags: tuple[str, ...], is_low: bool

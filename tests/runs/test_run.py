@@ -16,7 +16,7 @@ from fedfomo.runs.config import ExperimentConfig, RunConfig
 PLAIN = RunConfig()
 OTHER = RunConfig(
     "fedprox",
-    ("mu=0.1",),
+    {"mu": 0.1},
     7,
     Path("runs/other"),
     ExperimentConfig(

@@ -15,7 +15,7 @@ from fedfomo.simulation.scheduling import BatchPolicy
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, initialised, perceptron, points, points_problem, with_dropout
 
-TOGETHER = SimulationConfig(rounds=3, stack=True)
+TOGETHER = SimulationConfig(rounds=3, vectorise=True)
 
 
 def hands() -> BatchedCompute:
@@ -29,7 +29,7 @@ def hands() -> BatchedCompute:
 def test_every_method_reaches_the_same_models_together_as_alone(name: str) -> None:
     problem, algorithm = points_problem(), ALGORITHMS[name]()
     alone = simulate(problem, algorithm, SimulationConfig(rounds=2))
-    together = simulate(problem, algorithm, SimulationConfig(rounds=2, stack=True))
+    together = simulate(problem, algorithm, SimulationConfig(rounds=2, vectorise=True))
     for client, model in alone.models.items():
         torch.testing.assert_close(together.models[client], model, rtol=1e-3, atol=1e-4)
     assert together.gradients == alone.gradients
@@ -39,7 +39,7 @@ def test_every_method_reaches_the_same_models_together_as_alone(name: str) -> No
 def test_together_the_number_of_workers_is_irrelevant_too(participation: float) -> None:
     def run(workers: int, algorithm: AnyAlgorithm = FedFomo()) -> str:  # noqa: B008
         problem = points_problem(num_clients=20, sizes={3: (2, 1), 4: (0, 3), 5: (9, 0)})
-        plan = SimulationConfig(rounds=3, participation=participation, workers=workers, stack=True)
+        plan = SimulationConfig(rounds=3, participation=participation, workers=workers, vectorise=True)
         result = simulate(problem, algorithm, plan)
         return digest(result.models, result.after_update, result.after_training)
 

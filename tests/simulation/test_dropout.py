@@ -19,7 +19,7 @@ from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
 
-FAILING = SimulationConfig(rounds=6, dropout=0.3, lateness=0.2)
+FAILING = SimulationConfig(rounds=6, client_dropout=0.3, late_fraction=0.2)
 
 
 def _lines(plan: SimulationConfig, method: str = "fedfomo", **changes: Any) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_where_nobody_fails_the_log_has_no_word_for_it() -> None:
 
 
 def test_a_round_that_everybody_fails_closes() -> None:
-    lines = _lines(SimulationConfig(rounds=8, dropout=0.9))
+    lines = _lines(SimulationConfig(rounds=8, client_dropout=0.9))
     assert len(lines) == 8
     assert any(not line["uploads"] for line in lines)
 
@@ -111,7 +111,7 @@ def test_a_run_that_is_interrupted_goes_on_with_the_same_failures(tmp_path: Path
 
 def test_the_command_line_knows_both(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    call("run", "--out", str(folder), *SMALL, "--dropout", "0.4", "--lateness", "0.3")
+    call("run", "--out", str(folder), *SMALL, "--client-dropout", "0.4", "--late-fraction", "0.3")
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert len(lines) == 4
     assert sum(len(line["dropped"]) + len(line["late"]) for line in lines) > 4

@@ -49,7 +49,7 @@ TWO_WORKERS = SimulationConfig(rounds=2, workers=2, executor="ray")
 CASES: dict[str, tuple[str, Callable[[], nn.Module], SimulationConfig]] = {
     "fedfomo": ("fedfomo", perceptron, TWO_WORKERS),
     "fedavg among half of the clients": ("fedavg", with_batch_norm, replace(TWO_WORKERS, participation=0.5)),
-    "fedfomo, stacked": ("fedfomo", perceptron, replace(TWO_WORKERS, stack=True)),
+    "fedfomo, stacked": ("fedfomo", perceptron, replace(TWO_WORKERS, vectorise=True)),
 }
 
 

@@ -238,7 +238,7 @@ def test_attempts_are_counted_each_for_its_round(tmp_path: Path) -> None:
 
 def test_a_lost_worker_costs_one_line(tmp_path: Path) -> None:
     """The first of two workers to write what a client left is killed, as the system does when memory runs out."""
-    config = config_of(rounds=2, clients=2, stack=False)
+    config = config_of(rounds=2, clients=2, vectorise=False)
     alone = Alone(tmp_path / "alone", config)
     killed_at = next(n for n, step in enumerate(alone.steps) if "-clients-" in step.file)
     folder = tmp_path / "run"
@@ -253,7 +253,7 @@ def test_a_lost_worker_costs_one_line(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_finished_but_not_cleared_up_is(tmp_path: Path) -> None:
-    config = config_of(rounds=2, clients=2, stack=False)
+    config = config_of(rounds=2, clients=2, vectorise=False)
     alone = Alone(tmp_path / "alone", config)
     cleared_at = max(n for n, step in enumerate(alone.steps) if step.file.startswith("result.json")) + 2
     folder = tmp_path / "run"

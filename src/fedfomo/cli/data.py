@@ -28,7 +28,7 @@ class ShowConfig:
     """The data set: digits ships with the library; any other is read from the folder given by --data."""
     data: Path | None = None
     """Folder that holds the data set."""
-    scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
+    scenario: Annotated[ScenarioConfig, tyro.conf.arg(name="")] = field(default_factory=ScenarioConfig)
     seed: int = 0
     """The seed of the run whose clients are shown."""
     json: Path | None = None

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from fedfomo.cli.terminal import choose, console, parse, warn
+from fedfomo.cli.terminal import choose, console, parse, parse_with_options, values_of, warn
 from fedfomo.core.local_training import Sgd
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.errors import InputError, require
@@ -29,7 +29,7 @@ class InitConfig:
     """Folder to make."""
     model: Path | None = None
     """Your model.py, for the server and all sites; by default a template."""
-    settings: FederationConfig = field(
+    settings: Annotated[FederationConfig, tyro.conf.arg(name="")] = field(
         default_factory=lambda: FederationConfig(training=Sgd(**DATASET_DEFAULTS["digits"]))
     )
 
@@ -102,12 +102,14 @@ def deploy(arguments: list[str]) -> None:
 
 def init(arguments: list[str]) -> None:
     """Make a federation."""
-    config = parse("deploy init", InitConfig, arguments)
+    [method, *_] = values_of("--method", arguments) or ["fedfomo"]
+    config, options = parse_with_options("deploy init", InitConfig, arguments, {method: {}})
     from fedfomo.deployment.provisioning import provision
 
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
     settings = config.settings
-    settings = replace(settings, capacity=settings.capacity or 2 * len(names))
+    capacity = settings.capacity or 2 * len(names)
+    settings = replace(settings, capacity=capacity, options=options[method])
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")

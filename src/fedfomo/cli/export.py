@@ -72,7 +72,6 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     from fedfomo.report.select_run import choice_in_words, find_run
-    from fedfomo.runs.config_io import parse_options
     from fedfomo.runs.provenance import read_environment
     from fedfomo.runs.run import read_config
 
@@ -88,7 +87,7 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
     played = read_config(folder)
-    imports, build = _built_by(played.method, parse_options(played.options), plain)
+    imports, build = _built_by(played.method, played.options, plain)
     scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
     return files[site], f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
 

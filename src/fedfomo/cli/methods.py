@@ -36,5 +36,4 @@ def methods(arguments: list[str]) -> None:
     for option in about.options:
         console.print(f"  {option.name}={option.default}", style="cyan")
         console.print(f"      {option.help}")
-    example = f" --options {about.options[0].name}={about.options[0].default}" if about.options else ""
-    console.print(f"\nfedfomo run --method {config.name}{example}")
+    console.print(f"\nfedfomo run --method {config.name}{f' --{config.name}.OPTION VALUE' if about.options else ''}")

@@ -11,16 +11,14 @@ from pathlib import Path
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.cli.privacy_table import epsilon_table
-from fedfomo.cli.progress import duration
 from fedfomo.cli.tables import LEGEND, comparison_table, learning_map, recovery_sentence, verdict
 from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.round import cohort_size
 from fedfomo.errors import InputError, disk_sentence, is_disk_fault
 from fedfomo.io import read_lines, write_atomically
 from fedfomo.privacy.summary import describe_privacy
-from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
-from fedfomo.runs.config_io import named, parse_options, write_toml
-from fedfomo.runs.forecast import forecast_seconds
+from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig, label_of
+from fedfomo.runs.config_io import named, write_toml
 from fedfomo.runs.progress import RunBar
 from fedfomo.runs.run import RunRecord, absolute_paths, excluded_methods, new_folder, run_or_resume, runs_of, start_run
 from fedfomo.runs.setup import Prepared, prepare
@@ -32,7 +30,7 @@ MOST_WARNINGS = 5
 
 def play_run(config: RunConfig) -> None:
     """Start a run and play it to its end."""
-    make_algorithm(config.method, parse_options(config.options))  # refuse before anything is written
+    make_algorithm(config.method, config.options)  # refuse before anything is written
     config = replace(config, setting=absolute_paths(config.setting))
     prepared = prepare(config.setting, config.seed)
     with _new_folder(config.out, config.method) as folder:
@@ -57,7 +55,7 @@ def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None
 def play_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, play them to their ends, and return their folder."""
     for planned in runs_of(config):  # refuse before anything is written
-        make_algorithm(planned.method, parse_options(planned.options))
+        make_algorithm(planned.method, planned.options)
     config = replace(config, setting=absolute_paths(config.setting))
     prepared = prepare(config.setting, config.seeds[0])
     with _new_folder(config.out, name) as folder:
@@ -77,7 +75,7 @@ def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | 
         if planned.seed != latest[0]:
             latest = planned.seed, prepare(config.setting, planned.seed)
             _introduce(config.setting, latest[1], first=False)
-        place = folder / f"{planned.method}-seed-{planned.seed}"
+        place = folder / f"{label_of(planned.method)}-seed-{planned.seed}"
         if not (place / "environment.json").exists():
             place.mkdir(exist_ok=True)
             start_run(planned, place, latest[1])
@@ -151,7 +149,7 @@ def _suspicions(log: Path) -> Counter[int]:
 
 
 def _introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> None:
-    """Say what is about to run, what is odd about it, and how long it may take."""
+    """Say what is about to run, and what is odd about it."""
     scenario = prepared.scenario
     if first:
         console.print(
@@ -159,9 +157,6 @@ def _introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> No
             f" {sum(len(c.train) for c in scenario.clients)} training examples,"
             f" mean label distance (EMD) {scenario.emd_l1:.2f}"
         )
-        seconds = forecast_seconds(prepared.problem, prepared.plan)
-        if seconds > 10:
-            console.print(f"forecast: about {duration(seconds)} a run")
     for warning in scenario.warnings[:MOST_WARNINGS]:
         warn(warning)
     if len(scenario.warnings) > MOST_WARNINGS:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from fedfomo.cli.terminal import parse
+from fedfomo.cli.terminal import parse, parse_comparison, parse_run
 from fedfomo.errors import InputError
 from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import load_toml, read_toml
@@ -16,7 +16,7 @@ from fedfomo.runs.config_io import load_toml, read_toml
 
 def run(arguments: list[str]) -> None:
     """Run one method."""
-    config = parse("run", RunConfig, arguments)
+    config = parse_run(arguments)
     from fedfomo.cli.play import play_run
 
     play_run(config)
@@ -24,7 +24,7 @@ def run(arguments: list[str]) -> None:
 
 def compare(arguments: list[str]) -> None:
     """Run several methods."""
-    config = parse("compare", CompareConfig, arguments)
+    config = parse_comparison(arguments)
     from fedfomo.cli.play import play_comparison
 
     play_comparison(config, "compare")
@@ -46,7 +46,7 @@ def demo(arguments: list[str]) -> None:
     from fedfomo.cli.play import play_comparison
     from fedfomo.cli.report import report
 
-    report([str(play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), (), config.seeds, config.out), "demo"))])
+    report([str(play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), {}, config.seeds, config.out), "demo"))])
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,181 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
+import re
 import sys
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from fedfomo.errors import require, unknown
-from fedfomo.runs.config import CompareConfig, RunConfig
-from fedfomo.runs.config_io import build, read_table
+from fedfomo.errors import InputError, nearest, require, unknown
+from fedfomo.runs.config import CompareConfig, RunConfig, label_of
+from fedfomo.runs.config_io import RENAMED, build, load_toml
 
 C = TypeVar("C")
 console = Console(highlight=False)
 
 
-def parse(command: str, kind: type[C], arguments: list[str]) -> C:
-    """Read flags over the values of a TOML file, if one comes first, over the defaults for the data set."""
-    marked: Any = tyro.conf.OmitArgPrefixes[kind]
-    if kind not in (RunConfig, CompareConfig):
-        return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}")
+def parse(command: str, kind: type[C], arguments: Sequence[str], default: C | None = None) -> C:
+    """Read the flags of a command."""
+    words = io.StringIO()
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    try:
+        with redirect_stderr(words):
+            return tyro.cli(kind, args=arguments, prog=f"fedfomo {command}", **given)
+    except SystemExit as ended:
+        if ended.code != 2:
+            raise
+        raise _in_one_line(words.getvalue(), f"fedfomo {command} --help") from None
+
+
+def parse_run(arguments: list[str]) -> RunConfig:
+    """Read the flags of `fedfomo run` over the values of a TOML file over the defaults for the data set."""
+    start = _read_start(RunConfig, arguments, {"method": 1})
+    label = label_of(start.method)
+    config, options = parse_with_options("run", RunConfig, arguments, {start.method: start.options}, start)
+    return dataclasses.replace(config, options=options[label])
+
+
+def parse_comparison(arguments: list[str]) -> CompareConfig:
+    """Read the flags of `fedfomo compare` over the values of a TOML file over the defaults for the data set."""
+    start = _read_start(CompareConfig, arguments, {"methods": None})
+    methods = {method: start.options.get(label_of(method), {}) for method in ("local", *start.methods)}
+    config, options = parse_with_options("compare", CompareConfig, arguments, methods, start)
+    options = {label: of_method for label, of_method in {**start.options, **options}.items() if of_method}
+    return dataclasses.replace(config, options=options)
+
+
+def parse_with_options(
+    command: str,
+    kind: type[C],
+    arguments: Sequence[str],
+    methods: Mapping[str, Mapping[str, Any]],
+    default: C | None = None,
+) -> tuple[C, dict[str, Mapping[str, Any]]]:
+    """Read flags among which are those of methods, `--fedprox.mu`; methods come with the options they have so far.
+
+    Methods are loaded, and PyTorch with them, only where a flag or the help is about their options.
+    """
+    found = {label_of(method): options for method, options in methods.items()}
+    flags = {word.partition(".")[0].removeprefix("--") for word in arguments if word.startswith("--") and "." in word}
+    is_asked = {"-h", "--help"} & {*arguments} and (
+        values_of("--method", arguments) or values_of("--methods", arguments)
+    )
+    if "all" in found and flags - {"privacy"}:
+        from fedfomo.algorithms import ALGORITHMS
+
+        methods = {**{method: {} for method in ALGORITHMS}, **methods}
+    wanted = [method for method in methods if method != "all" and (is_asked or label_of(method) in flags)]
+    if not wanted:
+        return parse(command, kind, arguments, default), found
+    from fedfomo.algorithms import make_algorithm
+
+    start: dict[str, Any] = {method: make_algorithm(method, methods[method]) for method in wanted}
+    groups = [
+        (
+            f"method_{n}",
+            Annotated[type(algorithm), tyro.conf.arg(name=label_of(method))],
+            dataclasses.field(default=algorithm),
+        )
+        for n, (method, algorithm) in enumerate(start.items())
+        if dataclasses.fields(algorithm)
+    ]
+    config: Any = ("config", Annotated[kind, tyro.conf.arg(name="")])
+    if default is not None:
+        config = (*config, dataclasses.field(default=default))
+    whole: Any = dataclasses.make_dataclass("Arguments", [config, *groups])
+    whole.__doc__ = kind.__doc__
+    parsed = parse(command, whole, arguments)
+    for n, (method, _) in enumerate(start.items()):
+        algorithm = getattr(parsed, f"method_{n}", None)
+        if algorithm is not None:
+            usual = vars(make_algorithm(method))
+            chosen = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
+            found[label_of(method)] = {name: value for name, value in chosen.items() if value != usual[name]}
+    return parsed.config, found
+
+
+def values_of(flag: str, arguments: Sequence[str]) -> list[str]:
+    """Return what follows a flag, the last time that it is given."""
+    values: list[str] = []
+    for number, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name == flag and equals:
+            values = [value]
+        elif name == flag:
+            following = list(arguments[number + 1 :])
+            values = following[: next((n for n, word in enumerate(following) if word.startswith("--")), None)]
+    return values
+
+
+def _read_start(kind: type[C], arguments: list[str], chosen: Mapping[str, int | None]) -> C:
+    """Read the TOML file that may come first, and what else decides which flags there are, and with which defaults."""
     table: dict[str, Any] = {}
     path = Path("flags")
     if arguments and not arguments[0].startswith("-"):
-        path, arguments = Path(arguments[0]), arguments[1:]
-        table = read_table(path, kind)
-    for word, following in pairwise([*arguments, ""]):
-        flag, equals, value = word.partition("=")
-        if flag == "--dataset":
-            table["dataset"] = value if equals else following
-    return tyro.cli(marked, args=arguments, prog=f"fedfomo {command}", default=build(kind, table, path))
+        path = Path(arguments.pop(0))
+        table = load_toml(path)
+    for name, number in {"dataset": 1, **chosen}.items():
+        values = values_of(f"--{name}", arguments)[:number]
+        if values:
+            table[name] = values if number is None else values[0]
+    return build(kind, table, path)
+
+
+def _in_one_line(box: str, explained_by: str) -> InputError:
+    """Turn the box in which tyro says what is wrong with a flag into one line."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    rows = [line.strip("│ ") for line in plain.splitlines() if not line.startswith(("╭", "╰"))]
+    rules = [n for n, row in enumerate(rows) if re.fullmatch("[─-]{8,}", row)]
+    if "╭" not in plain:  # without box characters, the title is a row like the others
+        rows, rules = rows[rules[0] + 1 :], [rule - rules[0] - 1 for rule in rules[1:]]
+    end = rules[0] if rules else len(rows)
+    words = " ".join(rows[:end])
+    wrong = re.match(r"Unrecognized options: (.*)", words)
+    if wrong:
+        return _unknown_flag(wrong[1].split(", ")[0], rows[end:], explained_by)
+    wrong = re.match(r"Error parsing (\S+): (.*?)(?:: (.*))?$", words)
+    if wrong:
+        kinds = {
+            "invalid literal for int() with base 10": "a whole number",
+            "could not convert string to float": "a number",
+        }
+        expected = kinds.get(wrong[2])
+        return InputError(f"{wrong[1]} must be {expected}, not {wrong[3]}" if expected else words)
+    wrong = re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", words)
+    if wrong:
+        choices = " or ".join(choice.strip(" '") for choice in wrong[3].split(",") if choice.strip())
+        return InputError(f"{wrong[2]} must be {choices}, not {wrong[1]}")
+    return InputError(f"{words or box.strip()} (all flags: {explained_by})")
+
+
+def _unknown_flag(flag: str, rows: Sequence[str], explained_by: str) -> InputError:
+    name = flag.partition("=")[0]
+    if not flag.startswith("-"):
+        return InputError(f"'{flag}' belongs to no flag: {explained_by} lists the flags")
+    old = name.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if old in RENAMED:
+        return InputError(f"unknown flag '{name}': it is now --{RENAMED[old].replace('_', '-')}")
+    if old == "options":
+        return InputError(
+            "options of a method are flags of their own, such as --fedprox.mu 0.01, not --options mu=0.01"
+        )
+    method, dot, option = name.removeprefix("--").rpartition(".")
+    known = [word.removeprefix(f"--{method}{dot}") for row in rows for word in re.findall(r"--[\w.-]+", row)]
+    near = nearest(option, known)
+    if dot and near is None:
+        return InputError(
+            f"unknown flag '{name}': is {method} among the methods that run? {explained_by} lists the flags"
+        )
+    hint = f"did you mean --{method}{dot}{near}?" if near else f"{explained_by} lists the flags"
+    return InputError(f"unknown flag '{name}': {hint}")
 
 
 def choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], arguments: list[str]) -> None:

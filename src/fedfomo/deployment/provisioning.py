@@ -31,7 +31,7 @@ from fedfomo.deployment.settings import (
 )
 from fedfomo.errors import require, unknown
 from fedfomo.io import PRIVATE, write_atomically
-from fedfomo.runs.config_io import parse_options, write_toml
+from fedfomo.runs.config_io import write_toml
 
 YEARS = 5
 TEMPLATES = Path(__file__).parent / "templates"
@@ -49,7 +49,7 @@ def provision(
     require(len(names) <= config.capacity, f"capacity is {config.capacity}, for {len(names)} sites: raise --capacity")
     from fedfomo.algorithms import make_algorithm  # imports torch, which adding a site need not wait for
 
-    make_algorithm(config.method, parse_options(config.options))  # refuse before anything is written, or handed out
+    make_algorithm(config.method, config.options)  # refuse before anything is written, or handed out
     for private in (folder.path, folder.authority, folder.server, folder.sites):
         private.mkdir(parents=True, mode=0o700)
     folder.settings.write_text(write_toml(config))

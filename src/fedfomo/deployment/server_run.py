@@ -38,7 +38,6 @@ from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory, to_json
 from fedfomo.io import PRIVATE, write_atomically
-from fedfomo.runs.config_io import parse_options
 
 POLL = 0.5  # seconds between looks at who is on line
 LONGEST_PAUSE = 30.0  # seconds before a round is played again
@@ -76,7 +75,7 @@ class _ServerRun:
         self._config = config
         self._start = start
         self._home = home
-        self._algorithm = make_method(config.method, parse_options(config.options))
+        self._algorithm = make_method(config.method, config.options)
         self._federation = Federation(self._algorithm, config.capacity, len(start.initial), config.seed)
         self._post = SiteConnections(grid, folder)
         constants = {
@@ -85,7 +84,7 @@ class _ServerRun:
             "rounds": config.rounds,
             "num_clients": config.capacity,
             "method": config.method,
-            "options": parse_options(config.options),
+            "options": config.options,
             "seed": config.seed,
             "training": asdict(config.training),
             "layout": layout,

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
 
 from fedfomo.core.local_training import Sgd
 from fedfomo.errors import reading, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config_io import read_toml
+from fedfomo.simulation.config import SimulationConfig
 
 # How processes that Flower starts find out where they are.
 SERVER_VARIABLE = "FEDFOMO_SERVER"
@@ -32,8 +36,7 @@ class FederationConfig:
 
     method: str = "fedfomo"
     """The method; `fedfomo methods` lists them."""
-    options: tuple[str, ...] = ()
-    """Options of the method, as name=value."""
+    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict[str, Any])
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0
@@ -58,14 +61,14 @@ class FederationConfig:
     """Models whose norm is more than so many times the initial model's are refused."""
     plaintext: bool = False
     """Without TLS and without authentication; on this machine alone."""
-    training: Sgd = field(default_factory=Sgd)
+    training: Annotated[Sgd, tyro.conf.arg(name="")] = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("minimum", 1), ("capacity", 0)):
+        SimulationConfig(self.rounds, self.participation)
+        for name, least in (("minimum", 1), ("capacity", 0)):
             require(getattr(self, name) >= least, f"{name} must be at least {least}, not {getattr(self, name)}")
         enough = self.capacity == 0 or self.minimum <= self.capacity
         require(enough, f"minimum ({self.minimum}) is more than capacity ({self.capacity}): lower it")
-        require(0 < self.participation <= 1, f"participation must be above 0, at most 1, not {self.participation}")
         require(self.deadline > 0, f"deadline must be above 0, not {self.deadline}")
         require(self.bits in (8, 16, 32), f"bits must be 8, 16 or 32, not {self.bits}")
         require(self.norm_bound > 0, f"norm_bound must be above 0, not {self.norm_bound}")

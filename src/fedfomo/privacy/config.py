@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from fedfomo.errors import require
 
@@ -15,26 +13,26 @@ from fedfomo.errors import require
 class Privacy:
     """Differential privacy of single records, for every client on its own.
 
-    Without noise and without a target nothing is private, and nothing is different.
+    Privacy is off unless `noise` or `epsilon` is set.
     """
 
-    noise: Annotated[float | None, tyro.conf.arg(name="privacy.noise")] = None
+    noise: float | None = None
     """Noise on every training step, in units of the clip (σ); 0 clips and adds none, which protects nobody."""
-    epsilon: Annotated[float | None, tyro.conf.arg(name="privacy.epsilon")] = None
+    epsilon: float | None = None
     """Instead of the noise: ε of the training records at the end of the run; the noise is solved for it."""
-    clip: Annotated[float, tyro.conf.arg(name="privacy.clip")] = 1.0
+    clip: float = 1.0
     """Longest gradient that one record may contribute (C)."""
-    delta: Annotated[float, tyro.conf.arg(name="privacy.delta")] = 1e-5
-    """Chance (δ) at which ε may be exceeded; below one in a client's number of records."""
-    budget: Annotated[float | None, tyro.conf.arg(name="privacy.budget")] = None
+    delta: float = 1e-5
+    """Failure probability δ; must be smaller than 1/(number of records of a client)."""
+    budget: float | None = None
     """ε at which a client stops, before its training records exceed it, or validation records judged privately."""
-    accountant: Annotated[Literal["rdp", "prv"], tyro.conf.arg(name="privacy.accountant")] = "rdp"
+    accountant: Literal["rdp", "prv"] = "rdp"
     """How ε is added up: rdp is quick and some 10 % too high, prv is tight and takes a moment for every client."""
-    validation_noise: Annotated[float | None, tyro.conf.arg(name="privacy.validation-noise")] = None
+    validation_noise: float | None = None
     """Noise on every validation loss, in units of what one record can change; by default none, and no guarantee."""
-    validation_clip: Annotated[float, tyro.conf.arg(name="privacy.validation-clip")] = 5.0
+    validation_clip: float = 5.0
     """Largest loss that one record may contribute when models are judged privately."""
-    mode: Annotated[Literal["research", "deployment"], tyro.conf.arg(name="privacy.mode")] = "research"
+    mode: Literal["research", "deployment"] = "research"
     """research draws noise from the seed, so that runs repeat to the bit; deployment draws it from the system."""
 
     def __post_init__(self) -> None:

@@ -22,8 +22,8 @@ from fedfomo.report.per_example import (
     write_examination,
 )
 from fedfomo.report.select_run import comparison_in, has_begun
-from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig
-from fedfomo.runs.config_io import named, parse_options, to_cli
+from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
+from fedfomo.runs.config_io import named, to_cli
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
 from fedfomo.runs.run import RunRecord, load_models, read_config, read_record
 from fedfomo.runs.setup import Prepared, prepare
@@ -31,7 +31,7 @@ from fedfomo.runs.setup import Prepared, prepare
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
 # Settings in which runs may differ and still be compared: where and how a run is computed.
-MAY_DIFFER = (*NOT_RESULT_RELEVANT, "device", "stack", "evaluate_every")
+MAY_DIFFER = (*NOT_RESULT_RELEVANT, "device", "vectorise", "evaluate_every")
 
 
 def prepare_run(folder: Path) -> Prepared | InputError:
@@ -63,7 +63,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
     ended = _ended_runs(folder, config, [*alike, *beside])
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
-    algorithm: Any = make_algorithm(config.method, parse_options(config.options))
+    algorithm: Any = make_algorithm(config.method, config.options)
     targets: list[int] = environment["targets"]
     return ReportInput(
         title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
@@ -119,7 +119,7 @@ def _comparison(folder: Path) -> CompareConfig | None:
 
 def method_in_full(config: RunConfig) -> str:
     """Name a method with its options, as far as they are not the default."""
-    chosen, usual = (vars(make_algorithm(config.method, given)) for given in (parse_options(config.options), None))
+    chosen, usual = (vars(make_algorithm(config.method, given)) for given in (config.options, None))
     options = [f"{name}={value}" for name, value in chosen.items() if value != usual[name]]
     return f"{config.method} ({', '.join(options)})" if options else config.method
 
@@ -273,11 +273,12 @@ def _lost(loaded: Prepared | InputError | None) -> list[str]:
 def _low_bar(local: Path | None) -> list[str]:
     """Say where Local had fewer rounds to train in than a client that is really alone."""
     setting = read_config(local).setting if local else None
-    if setting is None or (setting.participation == 1 and setting.dropout == 0):
+    if setting is None or (setting.participation == 1 and setting.client_dropout == 0):
         return []
     return [
-        f"Local trained only when a client was drawn and answered (participation {setting.participation}, dropout"
-        f" {setting.dropout}); a client that is really alone trains in every round, so gains over Local are too large."
+        f"Local trained only when a client was drawn and answered (participation {setting.participation}, chance of"
+        f" dropping out {setting.client_dropout}); a client that is really alone trains in every round, so gains over"
+        " Local are too large."
     ]
 
 
@@ -287,7 +288,7 @@ def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
         return ""
     comparison = CompareConfig(
         methods=tuple(dict.fromkeys(("local", "fedavg", config.method))),
-        options=tuple(f"{config.method}.{option}" for option in config.options),
+        options={label_of(config.method): config.options} if config.options else {},
         seeds=(config.seed,),
         setting=config.setting,
     )

@@ -25,8 +25,8 @@ from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, reading, require, unknown
 from fedfomo.io import to_json, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent
-from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig
-from fedfomo.runs.config_io import parse_options, read_toml, write_toml
+from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
+from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
 from fedfomo.runs.metrics import Summary, summarise
 from fedfomo.runs.provenance import check_clients, check_machine, environment_of, write_environment
 from fedfomo.runs.setup import Prepared
@@ -109,12 +109,11 @@ def run_or_resume(
 ) -> RunRecord:
     """Run what is left of a run on a named data set, from its configuration and its newest checkpoint."""
     config = read_config(folder)
-    options = parse_options(config.options)
     planned = PreparedRun(
         method=config.method,
-        options=options,
+        options=config.options,
         seed=config.seed,
-        algorithm=make_algorithm(config.method, options),
+        algorithm=make_algorithm(config.method, config.options),
         problem=prepared.problem,
         plan=prepared.plan,
         config=write_toml(config),
@@ -202,17 +201,15 @@ def runs_of(config: CompareConfig) -> list[RunConfig]:
         methods = [method for method in ALGORITHMS if method not in impossible]
     for method in methods:
         require(method not in impossible, f"{method} cannot run here: {impossible.get(method)}")
-    options: dict[str, list[str]] = {}
-    for pair in config.options:
-        method, dot, option = pair.partition(".")
-        require(bool(dot), f"option '{pair}' is not of the form method.name=value")
-        if method not in methods:
-            raise unknown("method in option", method, methods)
-        options.setdefault(method, []).append(option)
+    labels = list(map(label_of, methods))
+    require(len(set(labels)) == len(labels), f"two methods have the same name: {', '.join(labels)}")
+    for label in config.options:
+        if label not in labels:
+            raise unknown("method in options", label, labels)
     return [
-        RunConfig(method, tuple(options.get(method, [])), seed, None, config.setting)
+        RunConfig(method, config.options.get(label, {}), seed, None, config.setting)
         for seed in config.seeds
-        for method in methods
+        for method, label in zip(methods, labels, strict=True)
     ]
 
 
@@ -277,9 +274,15 @@ def _rows(table: SparseMatrix | None) -> list[list[float]] | None:
 
 
 def _digest(config: RunConfig, prepared: Prepared) -> str:
-    """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
+    """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions.
+
+    What is hashed has the names and the shape of the first format of configuration files: runs begun then go on.
+    """
+    first_names = {new: old for old, new in RENAMED.items()}
     settings = asdict(config)
-    setting: dict[str, Any] = settings["setting"]
+    settings["options"] = tuple(f"{name}={_as_typed(value)}" for name, value in config.options.items())
+    setting = {first_names.get(name, name): value for name, value in settings["setting"].items()}
+    settings["setting"] = setting
     for name in NOT_RESULT_RELEVANT:
         del setting[name]
     del settings["out"]
@@ -293,3 +296,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
         for indices in (client.train, client.validation, client.test):
             digest.update(repr(indices.tolist()).encode())
     return digest.hexdigest()
+
+
+def _as_typed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -45,18 +45,9 @@ def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
     problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
-    workers = (os.cpu_count() or 1) if setting.workers is None else setting.workers
-    workers = workers if model.device.type == "cpu" else 0
-    plan = SimulationConfig(
-        rounds=setting.rounds,
-        participation=setting.participation,
-        evaluate_every=setting.evaluate_every,
-        workers=workers,
-        stack=setting.stack,
-        executor=setting.executor,
-        dropout=setting.dropout,
-        lateness=setting.lateness,
-    )
+    plan = setting.plan(default_workers=os.cpu_count() or 1)
+    if model.device.type != "cpu":
+        plan = replace(plan, workers=0)
     return Prepared(data, scenario, problem, plan, scale)
 
 

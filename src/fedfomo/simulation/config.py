@@ -16,10 +16,10 @@ class SimulationConfig:
     participation: float = 1.0
     evaluate_every: int = 1
     workers: int = 0  # processes beside this one
-    stack: bool = False  # whether small clients may be computed together, which is exact to rounding only
+    vectorise: bool = False  # whether small clients may be computed together, which is exact to rounding only
     executor: Literal["processes", "ray"] = "processes"  # where workers run: on this machine, or in a Ray cluster
-    dropout: float = 0.0  # chance that a client of a round fails before it has done anything
-    lateness: float = 0.0  # chance that it does its work, and uploads after the round has closed
+    client_dropout: float = 0.0  # chance that a client of a round fails before it trains
+    late_fraction: float = 0.0  # chance that it trains, but uploads after the round has closed
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
@@ -28,6 +28,6 @@ class SimulationConfig:
         require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
         require(self.workers >= 0, f"workers must be at least 0 (0: this process alone), not {self.workers}")
         require(self.executor in ("processes", "ray"), f"executor must be processes or ray, not {self.executor!r}")
-        chances = self.dropout, self.lateness
+        chances = self.client_dropout, self.late_fraction
         is_fair = min(chances) >= 0 and sum(chances) < 1
-        require(is_fair, f"dropout and lateness must be at least 0 and together below 1, not {chances}")
+        require(is_fair, f"client_dropout and late_fraction must be at least 0 and together below 1, not {chances}")

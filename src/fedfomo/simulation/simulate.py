@@ -84,7 +84,7 @@ def simulate(
         guard = problem.guard(plan.rounds)
         if guard is not None:
             guard.check(problem.model_of(algorithm), problem.clients)
-        is_stacked = plan.stack and stack_of(problem, problem.model_of(algorithm)) is not None
+        is_stacked = plan.vectorise and stack_of(problem, problem.model_of(algorithm)) is not None
         client_side = partial(ClientRunner, problem, start, algorithm, is_stacked=is_stacked)
         if plan.executor == "ray":
             crew: Executor = RayExecutor(client_side, files, max(1, plan.workers))
@@ -228,7 +228,9 @@ class _Run:
 
     def _failures(self, round: int, cohort: list[ClientId]) -> Failures:
         plan, federation = self._plan, self._federation
-        return draw_failures(cohort, federation.num_clients, plan.dropout, plan.lateness, federation.seed, round)
+        return draw_failures(
+            cohort, federation.num_clients, plan.client_dropout, plan.late_fraction, federation.seed, round
+        )
 
     def _last_rounds(self) -> dict[ClientId, int]:
         """Find the last round in which each client works, without a look at more rounds than that takes."""
@@ -260,7 +262,7 @@ class _Run:
             epsilons = {client: asdict(self._spent(client)) for client in cohort}
             privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
         schema = messages_of(self._algorithm).upload
-        failures = asdict(self._exchange.failures) if self._plan.dropout or self._plan.lateness else {}
+        failures = asdict(self._exchange.failures) if self._plan.client_dropout or self._plan.late_fraction else {}
         return {
             "round": round,
             "cohort": cohort,
