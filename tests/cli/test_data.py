@@ -97,21 +97,24 @@ def test_notes_do_not_flood_the_terminal(capsys: Captured) -> None:
 
 
 def test_a_set_is_downloaded(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror" / "toys.gz").write_bytes(b"0123456789")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "toys.gz").write_bytes(b"0123456789")
     digest = hashlib.sha256(b"0123456789").hexdigest()
-    monkeypatch.setitem(ARCHIVES, "toys", (Archive("toys.gz", 10, digest, (f"{tmp_path.as_uri()}/mirror/",)),))
+    monkeypatch.setitem(ARCHIVES, "toys", (Archive("toys.gz", 10, digest, ("http://127.0.0.1:9/",)),))
     assert call("data", "get", "toys") == 0
-    printed = capsys.readouterr().out
-    assert "toys.gz" in printed
-    assert "fedfomo run --dataset toys --data data" in printed
-    assert Path("data/toys.gz").read_bytes() == b"0123456789"
+    assert "fedfomo run --dataset toys --data data" in capsys.readouterr().out
+    (tmp_path / "data" / "toys.gz").unlink()
+    assert call("data", "get", "toys") == 2
+    assert "fetch http://127.0.0.1:9/toys.gz on another machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["data", "fetch"], "unknown word after 'data': 'fetch'"),
+        (["data", "get", "mnist", "--folder", "a file"], "cannot make the folder a file, since a file is no folder"),
+        (["scenarios", "show", "--dataset", "../x", "--data", "."], "'../x' is no name of a data set"),
+        (["scenarios", "show", "--data-fraction", "1e-9"], "data_fraction is 1e-09, which leaves none: give more"),
         (["data", "get", "cifar"], "unknown data set 'cifar': did you mean 'cifar10'?"),
         (["deploy", "add_site"], "unknown word after 'deploy': 'add_site': did you mean 'add-site'?"),
         (["scenarios", "shwo"], "did you mean 'show'?"),
@@ -124,6 +127,7 @@ def test_a_set_is_downloaded(tmp_path: Path, capsys: Captured, monkeypatch: pyte
     ],
 )
 def test_bad_input_gets_one_clear_line(arguments: list[str], line: str, capsys: Captured) -> None:
+    Path("a file").touch()
     assert call(*arguments) == 2
     captured = capsys.readouterr()
     assert line in captured.err

@@ -382,3 +382,9 @@ def test_an_image_of_too_many_pixels_is_refused_unread(folder: Path) -> None:
     Image.new("1", (6000, 6000)).save(next((folder / "train").glob("*/*.png")))
     with pytest.raises(InputError, match="has 6000×6000 pixels"):
         read_folder(folder)
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mnist.npz").mkdir()
+    with pytest.raises(InputError, match=r"mnist.npz is a folder: put the file of that name there"):
+        read_folder(tmp_path, "mnist")

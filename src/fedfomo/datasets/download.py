@@ -1,12 +1,14 @@
-"""Fetches the public archives of known image sets."""
+"""Fetches the public archives of known image sets, by their checksums."""
 
 import hashlib
+import logging
 import tarfile
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
+from typing import Any
+
+import pooch
 
 from fedfomo.errors import InputError, unknown
 
@@ -16,6 +18,7 @@ _MNIST_MIRRORS = (
 )
 _CIFAR_HOME = ("https://www.cs.toronto.edu/~kriz/",)
 _CHUNK = 1 << 18
+_PATIENCE = 30  # seconds in which nothing arrives
 
 Report = Callable[[str, int, int], None]
 """Receives the file's name, the bytes that have arrived, and the bytes that will."""
@@ -85,7 +88,7 @@ def download(name: str, folder: Path, report: Report = lambda file, arrived, siz
     """Bring a known set's public files into a folder, from which `read_folder` then reads them."""
     if name not in ARCHIVES:
         raise unknown("data set", name, ARCHIVES)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     wanted = [archive for archive in ARCHIVES[name] if not _is_there(archive, folder)]
     for number, archive in enumerate(wanted):
         failures = _fetch(archive, folder, report)
@@ -100,6 +103,14 @@ def download(name: str, folder: Path, report: Report = lambda file, arrived, siz
             _unpack(folder / archive.file, folder)
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError, FileNotFoundError) as error:
+        blocked = next(path for path in (folder, *folder.parents) if path.is_symlink() or path.exists())
+        raise InputError(f"cannot make the folder {folder}, since {blocked} is no folder: give another") from error
+
+
 def _is_there(archive: Archive, folder: Path) -> bool:
     file = folder / archive.file
     if file.is_file():
@@ -108,32 +119,52 @@ def _is_there(archive: Archive, folder: Path) -> bool:
     return bool(archive.unpacks_to) and (folder / archive.unpacks_to).is_dir()
 
 
+class _Arrivals:
+    """Passes on what has arrived of a file; the interface is that of pooch's progress bars."""
+
+    def __init__(self, archive: Archive, report: Report) -> None:
+        self._archive = archive
+        self._report = report
+        self._arrived = self._told = 0
+        self.total = 0
+
+    def update(self, size: int) -> None:
+        """Count bytes that have arrived."""
+        self._arrived = min(self._arrived + size, self._archive.size)
+        if self._arrived != self._told:
+            self._told = self._arrived
+            self._report(self._archive.file, self._told, self._archive.size)
+
+    def reset(self) -> None:
+        """Begin anew: pooch does so before it says that everything is there."""
+        self._arrived = 0
+
+    def close(self) -> None:
+        """Part of the interface; nothing is open."""
+
+
 def _fetch(archive: Archive, folder: Path, report: Report) -> list[str]:
     """Try the places in turn and return what went wrong with each, or nothing if one of them served."""
-    part = folder / f"{archive.file}.part"
+    pooch.get_logger().setLevel(logging.ERROR)  # it would announce every file
     failures: list[str] = []
     for place in archive.places:
+        fetcher: Any = pooch.HTTPDownloader(_Arrivals(archive, report), _CHUNK, timeout=_PATIENCE)  # pyright: ignore[reportArgumentType]
         try:
-            _copy(place + archive.file, part, archive, report)
-        except (OSError, HTTPException) as error:
-            failures.append(f"{place}: {getattr(error, 'reason', None) or error}")
-            continue
-        if _digest(part) == archive.sha256:
-            part.replace(folder / archive.file)
+            pooch.retrieve(place + archive.file, f"sha256:{archive.sha256}", archive.file, folder, downloader=fetcher)
+        except OSError as error:
+            failures.append(f"{place}: {_reason(error)}")
+        except ValueError:  # pooch's word for another checksum
+            failures.append(f"{place}: the file that came is not the published one")
+        else:
             return []
-        failures.append(f"{place}: the file that came is not the published one")
-    part.unlink(missing_ok=True)
     return failures
 
 
-def _copy(url: str, part: Path, archive: Archive, report: Report) -> None:
-    arrived = 0
-    # The addresses are the constants above, never a user's.
-    with urllib.request.urlopen(url, timeout=30) as response, part.open("wb") as file:  # noqa: S310
-        while chunk := response.read(_CHUNK):
-            file.write(chunk)
-            arrived += len(chunk)
-            report(archive.file, arrived, archive.size)
+def _reason(error: BaseException) -> str:
+    """Return the innermost cause: what stands around it is the network library's own affair."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _unpack(archive: Path, folder: Path) -> None:

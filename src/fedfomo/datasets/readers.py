@@ -14,7 +14,7 @@ from fedfomo.core.data import Examples
 from fedfomo.datasets.bundled import DataSet, fingerprint, load_digits
 from fedfomo.datasets.cache import cache_folder, cached
 from fedfomo.datasets.formats import IMAGE_SUFFIXES, Part, decode_cifar, decode_idx, decode_images, decode_npz
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, require
 
 # SHA-256 of each set's bytes: images as (N, H, W, C), labels as one byte each.
 KNOWN_SETS: dict[str, dict[str, str]] = {
@@ -61,6 +61,10 @@ class _Source:
 
 def load_data(name: str, folder: Path | None) -> DataSet:
     """Load the set that ships with the library by its name, any other from its folder."""
+    require(
+        name == Path(name).name,
+        f"'{name}' is no name of a data set: give its folder with --data, without a path in --dataset",
+    )
     if name == "digits":
         if folder is not None:
             raise _not_digits(folder)
@@ -102,6 +106,8 @@ def _choose(folder: Path, name: str | None) -> _Source:
     if not sources:
         raise InputError(f"{folder} does not hold '{name}': choose one of {', '.join(names)}")
     missing = [file for file in sources[0].files if not file.is_file()]
+    if missing and missing[0].is_dir():
+        raise InputError(f"{missing[0]} is a folder: put the file of that name there")
     if missing:
         raise InputError(f"{missing[0]} is missing beside {sources[0].name}'s other files: put it there")
     return sources[0]
