@@ -22,9 +22,8 @@ from experiments.iclr2021.cells import SCALES, Case, Cell
 from experiments.iclr2021.paper import published
 from experiments.iclr2021.queue import stages
 from fedfomo.algorithms import make_algorithm
-from fedfomo.cli.terminal import parse
+from fedfomo.cli.terminal import parse_run
 from fedfomo.errors import InputError
-from fedfomo.runs.config import RunConfig
 
 PAPERS_TABLES = [name for name in TABLES if name.startswith("table")]
 
@@ -102,7 +101,7 @@ def test_every_cell_is_a_possible_run(scale: str) -> None:
 @pytest.mark.parametrize("name", [*TABLES, *FIGURES])
 def test_a_command_means_the_same_run(name: str) -> None:
     for cell in find_target(name).cells("lite", (3,))[-1:]:
-        assert parse("run", RunConfig, shlex.split(cell.command())[2:]) == cell.config(Path("FOLDER"))
+        assert parse_run(shlex.split(cell.command())[2:]) == cell.config(Path("FOLDER"))
 
 
 def test_the_authors_code_has_as_many_averages_as_there_are_distributions() -> None:

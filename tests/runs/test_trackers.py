@@ -40,9 +40,8 @@ def test_a_line_is_digested_and_never_to_the_mean_alone() -> None:
 
 
 def test_no_tracker_is_imported_unasked() -> None:
-    code = (
-        "import sys; import fedfomo.cli.play;print([n for n in ('tensorboard', 'mlflow', 'wandb') if n in sys.modules])"
-    )
+    asked = "[name for name in ('tensorboard', 'mlflow', 'wandb') if name in sys.modules]"
+    code = f"import sys; import fedfomo.cli.run, fedfomo.runs.run; print({asked})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.markup import escape
 
+from fedfomo.cli.tables import bars
 from fedfomo.cli.terminal import console, parse, warn
 from fedfomo.errors import InputError, require
 from fedfomo.sites.user_code import find_module, load_user_module
 
 if TYPE_CHECKING:
     from fedfomo.sites.checks import SiteSummary
-
-BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,4 @@ def _from_module(name: str) -> dict[str, Any]:
 def _mixes(card: SiteSummary) -> str:
     if card.train_labels is None or card.target_labels is None:
         return ""
-    return f"{_bars(card.train_labels)}  {_bars(card.target_labels)}"
-
-
-def _bars(counts: list[int]) -> str:
-    most = max(counts) or 1
-    return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)
+    return f"{bars(card.train_labels)}  {bars(card.target_labels)}"

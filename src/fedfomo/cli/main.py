@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from fedfomo.cli.terminal import fail
+from fedfomo.cli.terminal import fail, stop_code
 from fedfomo.errors import InputError, disk_sentence, is_disk_fault, sentence_of, unknown
 
 USAGE = """\
@@ -36,20 +36,20 @@ Every command explains itself: fedfomo run --help
 """
 
 
-COMMANDS = {
-    "demo": "run",
-    "run": "run",
-    "compare": "run",
-    "resume": "run",
-    "report": "report",
-    "export": "export",
-    "check": "check",
-    "methods": "methods",
-    "scenarios": "data",
-    "data": "data",
-    "deploy": "deploy",
-}
-"""From a command to the module of `fedfomo.cli` with the function of that name."""
+COMMANDS = (
+    "demo",
+    "run",
+    "compare",
+    "resume",
+    "report",
+    "export",
+    "check",
+    "methods",
+    "scenarios",
+    "data",
+    "deploy",
+)
+"""Each has a module of this name in `fedfomo.cli`, with a function of this name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -63,8 +63,8 @@ def run_and_exit(command: Callable[[list[str]], None], arguments: Sequence[str] 
         command(list(sys.argv[1:] if arguments is None else arguments))
     except InputError as error:
         fail(sentence_of(error), 2)
-    except KeyboardInterrupt:
-        fail("stopped", 130)
+    except KeyboardInterrupt as stop:
+        fail("stopped", stop_code(stop))
     except BrokenPipeError:  # whoever was reading, `head` for one, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
         sys.exit(141)
@@ -82,5 +82,5 @@ def _run_command(arguments: list[str]) -> None:
     name, *rest = arguments
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
-    command: Callable[[list[str]], None] = getattr(import_module(f"fedfomo.cli.{COMMANDS[name]}"), name)
+    command: Callable[[list[str]], None] = getattr(import_module(f"fedfomo.cli.{name}"), name)
     command(rest)

@@ -1,81 +1,129 @@
-"""The commands that run methods."""
+"""The command that runs one method; what all commands that run methods show of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import shutil
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import tyro
+from fedfomo.cli.tables import LEGEND, comparison_table, epsilon_table
+from fedfomo.cli.terminal import console, fail, parse_run, stop_code, warn
+from fedfomo.errors import InputError, disk_sentence, is_disk_fault
+from fedfomo.io import read_lines
+from fedfomo.runs.config import ExperimentConfig, RunConfig, label_of
+from fedfomo.runs.config_io import named
 
-from fedfomo.cli.terminal import parse, parse_comparison, parse_run
-from fedfomo.errors import InputError
-from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
-from fedfomo.runs.config_io import load_toml, read_toml
+if TYPE_CHECKING:
+    from fedfomo.runs.run import RunRecord
+    from fedfomo.runs.setup import Prepared
+
+MOST_WARNINGS = 5
 
 
 def run(arguments: list[str]) -> None:
     """Run one method."""
     config = parse_run(arguments)
-    from fedfomo.cli.play import play_run
+    from fedfomo.algorithms import make_algorithm
+    from fedfomo.runs.run import absolute_paths, start_run
+    from fedfomo.runs.setup import prepare
 
-    play_run(config)
-
-
-def compare(arguments: list[str]) -> None:
-    """Run several methods."""
-    config = parse_comparison(arguments)
-    from fedfomo.cli.play import play_comparison
-
-    play_comparison(config, "compare")
-
-
-@dataclass(frozen=True)
-class DemoConfig:
-    """Show local training, FedAvg and FedFomo side by side: 15 clients, 5 hidden groups of handwritten digits."""
-
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """One run of every method for each."""
-    out: Path | None = None
-    """Folder for the runs; it must not exist yet. By default runs/ and the time."""
+    make_algorithm(config.method, config.options)  # refuse before anything is written
+    config = replace(config, setting=absolute_paths(config.setting))
+    prepared = prepare(config.setting, config.seed)
+    with folder_for(config.out, label_of(config.method)) as folder:
+        start_run(config, folder, prepared)
+        finish_run(folder, config, prepared)
 
 
-def demo(arguments: list[str]) -> None:
-    """Compare three methods on the embedded data set and show what FedFomo found out."""
-    config = parse("demo", DemoConfig, arguments)
-    from fedfomo.cli.play import play_comparison
-    from fedfomo.cli.report import report
+def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None) -> None:
+    """Play what is left of a run."""
+    from fedfomo.privacy.summary import describe_privacy
+    from fedfomo.runs.setup import prepare
 
-    report([str(play_comparison(CompareConfig(("local", "fedavg", "fedfomo"), {}, config.seeds, config.out), "demo"))])
-
-
-@dataclass(frozen=True)
-class ResumeConfig:
-    """Go on with a run or a comparison that was stopped or killed, from its last complete round."""
-
-    folder: Annotated[Path, tyro.conf.Positional]
-    """The run's folder."""
-    workers: int | None = None
-    """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
-    data: Path | None = None
-    """Folder that holds the data set, if it has moved since."""
-
-    def here(self, setting: ExperimentConfig) -> ExperimentConfig:
-        """Return a setting with where it is computed from now on."""
-        return replace(setting, workers=self.workers, data=self.data.absolute() if self.data else setting.data)
+    prepared = prepared or prepare(config.setting, config.seed)
+    introduce(config.setting, prepared, first=True)
+    record = play(folder, folder, config, prepared)
+    show_table([record])
+    if record.spent is not None:
+        privacy = config.setting.privacy
+        console.print(epsilon_table(folder / "rounds.jsonl", privacy.delta))
+        for sentence in describe_privacy(record.spent, privacy):
+            console.print(sentence, soft_wrap=True)
+    console.print(f"everything about this run is in {folder}; to see it: fedfomo report {folder}", soft_wrap=True)
 
 
-def resume(arguments: list[str]) -> None:
-    """Go on after an interruption."""
-    config = parse("resume", ResumeConfig, arguments)
-    path = config.folder / "config.toml"
-    if not path.exists():
-        raise InputError(f"{config.folder} is not the folder of a run: it has no config.toml")
-    from fedfomo.cli.play import finish_comparison, finish_run
+@contextmanager
+def folder_for(out: Path | None, name: str) -> Generator[Path]:
+    """Make a folder, and take it away if nothing comes of it: the same command, put right, may be given again."""
+    from fedfomo.runs.run import new_folder
 
-    if "methods" in load_toml(path):
-        comparison = read_toml(path, CompareConfig)
-        finish_comparison(config.folder, replace(comparison, setting=config.here(comparison.setting)))
-    else:
-        single = read_toml(path, RunConfig)
-        finish_run(config.folder, replace(single, setting=config.here(single.setting)))
+    folder = new_folder(out, name)
+    try:
+        yield folder
+    except (InputError, OSError):
+        if not any(folder.rglob("rounds.jsonl")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> None:
+    """Say what is about to run, and what is odd about it."""
+    scenario = prepared.scenario
+    if first:
+        console.print(
+            f"{prepared.data.name}, {setting.scenario.scenario}: {len(scenario.clients)} clients,"
+            f" {sum(len(c.train) for c in scenario.clients)} training examples,"
+            f" mean label distance (EMD) {scenario.emd_l1:.2f}"
+        )
+        for name in setting.scenario.ignored:
+            warn(f"--{name.replace('_', '-')} has no effect in the scenario {setting.scenario.scenario}")
+    for warning in scenario.warnings[:MOST_WARNINGS]:
+        warn(warning)
+    if len(scenario.warnings) > MOST_WARNINGS:
+        warn(f"and {len(scenario.warnings) - MOST_WARNINGS:,} more notes of this kind, all in environment.json")
+
+
+def play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -> RunRecord:
+    """Play what is left of one run under a progress bar; whatever stops it, say how to go on."""
+    from fedfomo.core.round import cohort_size
+    from fedfomo.runs.progress import RunBar
+    from fedfomo.runs.run import run_or_resume
+    from fedfomo.runs.trackers import track_run
+    from fedfomo.simulation.executors import WorkerLostError
+
+    plan, clients = prepared.plan, len(prepared.problem.clients)
+    title = f"{label_of(config.method)}, seed {config.seed}"
+    hint = f"go on with `fedfomo resume {to_resume}`"
+    try:
+        bar = RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients)
+        facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
+        with bar, track_run(config.setting.track, folder, facts, warn) as tracked:
+            record = run_or_resume(folder, prepared, bar, warn, tracked)
+    except KeyboardInterrupt as stop:
+        fail(f"stopped; nothing is lost up to the last complete round: {hint}", stop_code(stop))
+    except OSError as error:
+        if not is_disk_fault(error):
+            raise
+        fail(f"{disk_sentence(error)}; put that right, then {hint}", 2)
+    except WorkerLostError as error:
+        fail(f"{error}: with fewer workers, {hint} --workers N", 2)
+    for client, number in sorted(record.refusals.items()):
+        warn(f"uploads of client {client} were refused in {number} rounds; {folder / 'rounds.jsonl'} says why")
+    for client, number in sorted(_suspicions(folder / "rounds.jsonl").items()):
+        warn(f"client {client} uploaded nearly nothing new in {number} rounds; {folder / 'rounds.jsonl'} says what")
+    return record
+
+
+def show_table(records: list[RunRecord]) -> None:
+    """Show how runs ended."""
+    console.print(comparison_table(records))
+    console.print(LEGEND, style="dim")
+
+
+def _suspicions(log: Path) -> Counter[int]:
+    """Count the rounds in which a client's upload was odd."""
+    return Counter(int(client) for line in read_lines(log, b'"suspected"') for client in line["suspected"])

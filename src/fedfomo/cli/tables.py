@@ -1,16 +1,21 @@
-"""Results: methods side by side, and who helps whom."""
+"""What is shown in the terminal as tables and bars: methods side by side, who helps whom, ε, mixes of labels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from fedfomo.runs.run import RunRecord
+from fedfomo.io import read_lines
+
+if TYPE_CHECKING:
+    from fedfomo.runs.run import RunRecord
 
 # The more a receiver took from a giver, the fuller and brighter the cell.
 SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")
@@ -19,6 +24,10 @@ updated: after the last federated update; trained: after the last local training
 p10: 10th percentile of clients; vs Local: % of clients better/worse than alone
 ↓ to clients, ↑ to the server, over the whole run; work: gradients computed, Local = 1"""
 NAMED_RIVALS = 5  # more than that make a paragraph nobody reads
+MOST_CLIENTS = 15  # of whom ε is shown; all are in the run's folder
+MOST_ROUNDS = 6
+LEVELS = "▁▂▃▄▅▆▇█"
+NONE = "·"
 MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
 
@@ -115,3 +124,46 @@ def verdict(records: Sequence[RunRecord]) -> str:
 def _spread(means: Sequence[float]) -> str:
     spread = f" ± {100 * stdev(means):.1f}" if len(means) > 1 else ""
     return f"{100 * fmean(means):.1f}{spread}"
+
+
+def epsilon_table(log: Path, delta: float) -> Table:
+    """Show ε of the training records, by client and round, as the log of a run has it."""
+    rounds: dict[int, dict[str, Any]] = {line["round"]: line["epsilon"] for line in read_lines(log)}
+    shown = sorted({round(step * (len(rounds) - 1) / (MOST_ROUNDS - 1)) for step in range(MOST_ROUNDS)})
+    clients = sorted({int(client) for epsilons in rounds.values() for client in epsilons})
+    title = f"ε of training records at δ = {delta:g}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
+    table.add_column("client", justify="right")
+    for number in shown:
+        table.add_column(f"  round {number + 1}", justify="right", no_wrap=True)
+    latest = dict.fromkeys(clients, "")
+    rows: dict[int, list[str]] = {client: [] for client in clients}
+    for number in sorted(rounds):
+        for client, epsilon in rounds[number].items():
+            latest[int(client)] = _figure(epsilon["training"])
+        if number in shown:
+            for client in clients:
+                rows[client].append(latest[client])
+    for client in clients[:MOST_CLIENTS]:
+        table.add_row(str(client), *rows[client])
+    if len(clients) > MOST_CLIENTS:
+        table.add_row("…", *("…" for _ in shown))
+    return table
+
+
+def _figure(epsilon: float | None) -> str:
+    return "∞" if epsilon is None else f"{epsilon:.2f}"
+
+
+def bars(counts: Sequence[int], most_bars: int = 1000) -> str:
+    """Draw a mix of labels: a bar per label, or per few neighbouring ones; the highest is full."""
+    together = max(1, labels_a_bar(len(counts), most_bars))
+    heights = [sum(counts[start : start + together]) for start in range(0, len(counts), together)]
+    top = max(heights, default=0)
+    # Rounding up keeps what is there at all visible.
+    return "".join(LEVELS[-(-len(LEVELS) * height // top) - 1] if height else NONE for height in heights)
+
+
+def labels_a_bar(num_classes: int, most_bars: int) -> int:
+    """Return how many neighbouring labels share a bar."""
+    return -(-num_classes // most_bars)

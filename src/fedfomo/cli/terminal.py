@@ -192,6 +192,15 @@ def choose(command: str, verbs: Mapping[str, Callable[[list[str]], None]], argum
     verbs[name](rest)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived: the process ends as after Ctrl-C, but for its exit code."""
+
+
+def stop_code(stop: KeyboardInterrupt) -> int:
+    """Return the exit code of a process that a signal ended."""
+    return 143 if isinstance(stop, Terminated) else 130
+
+
 def require_file(path: Path | None) -> None:
     """Refuse, before hours of work and not after, a place where no file can be written."""
     if path is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from fedfomo.errors import InputError, unknown
 
@@ -69,6 +69,14 @@ class ScenarioConfig:
             raise InputError(f"share_fraction is {self.share_fraction!r}: give one from 0 to 1")
         if not 0 < self.data_fraction <= 1:
             raise InputError(f"data_fraction is {self.data_fraction!r}: give one above 0 and at most 1")
+
+    @property
+    def ignored(self) -> list[str]:
+        """Return what is set, but makes no difference in this scenario."""
+        groups = {"distributions", "representation"}
+        used = {"latent": groups, "ood": groups, "dirichlet": {"alpha"}, "pathological": {"classes_per_client"}}
+        unused = {"alpha", "classes_per_client", *groups} - used.get(self.scenario, set())
+        return [f.name for f in fields(self) if f.name in unused and getattr(self, f.name) != f.default]
 
     @property
     def has_groups(self) -> bool:

@@ -140,7 +140,8 @@ def _work(
     client_side: Callable[[], ClientRunner], orders: Connection, inherited: Sequence[Connection], coordinator: int
 ) -> None:
     """Carry out orders until the other end of the pipe is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinating process's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # the coordinating process handles both, and ends its workers
+        signal.signal(number, signal.SIG_IGN)
     exit_with_parent(coordinator)
     for connection in inherited:
         connection.close()

@@ -1,22 +1,84 @@
-"""The scenario summary as a person sees it in the terminal."""
+"""The command about scenarios: the ways to spread a data set over clients, and what every client would hold."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import tyro
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fedfomo.datasets.scenario_summary import ClientSummary, ScenarioSummary, overlap
+from fedfomo.cli.tables import NONE, bars, labels_a_bar
+from fedfomo.cli.terminal import choose, console, parse, require_file, warn
+from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
 
-LEVELS = "▁▂▃▄▅▆▇█"
-NONE = "·"
+if TYPE_CHECKING:
+    from fedfomo.datasets.scenario_summary import ClientSummary, ScenarioSummary
+
+MOST_WARNINGS = 10
 MOST_ROWS = 30  # clients; of more, their groups are shown, or the first few
 ABRIDGED_TO = 10
 _BESIDE_BARS = 60  # columns of the terminal
+
+
+@dataclass(frozen=True)
+class ListConfig:
+    """List the ways to spread a data set over clients."""
+
+
+@dataclass(frozen=True)
+class ShowConfig:
+    """Show what every client of a scenario would hold, and how different the clients would be."""
+
+    dataset: str = "digits"
+    """The data set: digits ships with the library; any other is read from the folder given by --data."""
+    data: Path | None = None
+    """Folder that holds the data set."""
+    scenario: Annotated[ScenarioConfig, tyro.conf.arg(name="")] = field(default_factory=ScenarioConfig)
+    seed: int = 0
+    """The seed of the run whose clients are shown."""
+    json: Path | None = None
+    """File to write everything to as well."""
+
+
+def scenarios(arguments: list[str]) -> None:
+    """List the scenarios, or show one."""
+    choose("scenarios", {"list": list_scenarios, "show": show}, arguments or ["list"])
+
+
+def list_scenarios(arguments: list[str]) -> None:
+    """List the ways to spread data over clients; what happens without any word."""
+    parse("scenarios list", ListConfig, arguments)
+    for name, description in SCENARIOS.items():
+        console.print(f"[bold]{name:<14}[/bold]{description}")
+    console.print("\nAny of them with --shuffle-targets: clients are judged on the data of others;")
+    console.print("or with --share-fraction 0.05: clients share a twentieth of their training data with everybody.")
+    console.print("Who holds what: fedfomo scenarios show --scenario latent --clients 15")
+
+
+def show(arguments: list[str]) -> None:
+    """Show what every client of a scenario would hold."""
+    config = parse("scenarios show", ShowConfig, arguments)
+    require_file(config.json)
+    from fedfomo.datasets.readers import load_data
+    from fedfomo.datasets.scenario_summary import summarise_scenario
+
+    summary = summarise_scenario(config.scenario, load_data(config.dataset, config.data), config.seed)
+    console.print(draw_summary(summary, console.width))
+    for warning in summary.warnings[:MOST_WARNINGS]:
+        warn(warning)
+    if len(summary.warnings) > MOST_WARNINGS:
+        warn(f"and {len(summary.warnings) - MOST_WARNINGS:,} notes of this kind")
+    if config.json is not None:
+        config.json.parent.mkdir(parents=True, exist_ok=True)
+        config.json.write_text(json.dumps(summary.to_json(), indent=1) + "\n")
+        console.print(f"written to {config.json}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -34,20 +96,6 @@ def draw_summary(summary: ScenarioSummary, width: int = 80) -> Group:
     """Draw a summary for a terminal of some width: the scenario's figures, then what every client holds."""
     most_bars = max((width - _BESIDE_BARS) // 2, 10)
     return Group(_title(summary), _figures(summary), _table(summary, most_bars), _caption(summary, most_bars))
-
-
-def bars(counts: Sequence[int], most_bars: int) -> str:
-    """Draw a mix of labels: a bar per label, or per few neighbouring ones; the highest is full."""
-    together = labels_a_bar(len(counts), most_bars)
-    heights = [sum(counts[start : start + together]) for start in range(0, len(counts), together)]
-    top = max(heights)
-    # Rounding up keeps what is there at all visible.
-    return "".join(LEVELS[-(-len(LEVELS) * height // top) - 1] if height else NONE for height in heights)
-
-
-def labels_a_bar(num_classes: int, most_bars: int) -> int:
-    """Return how many neighbouring labels share a bar."""
-    return -(-num_classes // most_bars)
 
 
 def _title(summary: ScenarioSummary) -> Text:
@@ -81,6 +129,8 @@ def _figures(summary: ScenarioSummary) -> Table:
 
 
 def _table(summary: ScenarioSummary, most_bars: int) -> Table:
+    from fedfomo.datasets.scenario_summary import overlap
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     grouped = summary.clients[0].group is not None
     table.add_column("client", no_wrap=True)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedfomo.cli.scenario_table import bars, draw_summary, labels_a_bar
+from fedfomo.cli.scenarios import draw_summary
+from fedfomo.cli.tables import bars, labels_a_bar
 from fedfomo.core.data import Examples
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig

@@ -1,0 +1,81 @@
+"""The command that runs several methods over several seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedfomo.cli.run import folder_for, introduce, play, show_table
+from fedfomo.cli.tables import learning_map, recovery_sentence, verdict
+from fedfomo.cli.terminal import console, parse_comparison, warn
+from fedfomo.io import write_atomically
+from fedfomo.runs.config import CompareConfig, label_of
+from fedfomo.runs.config_io import write_toml
+
+if TYPE_CHECKING:
+    from fedfomo.runs.run import RunRecord
+    from fedfomo.runs.setup import Prepared
+
+
+def compare(arguments: list[str]) -> None:
+    """Run several methods."""
+    start_comparison(parse_comparison(arguments), "compare")
+
+
+def start_comparison(config: CompareConfig, name: str) -> Path:
+    """Start all runs of a comparison, play them to their ends, and return their folder."""
+    from fedfomo.algorithms import make_algorithm
+    from fedfomo.runs.run import absolute_paths, runs_of
+    from fedfomo.runs.setup import prepare
+
+    for planned in runs_of(config):  # refuse before anything is written
+        make_algorithm(planned.method, planned.options)
+    config = replace(config, setting=absolute_paths(config.setting))
+    prepared = prepare(config.setting, config.seeds[0])
+    with folder_for(config.out, name) as folder:
+        write_atomically(folder / "config.toml", write_toml(config).encode())
+        finish_comparison(folder, config, prepared)
+    return folder
+
+
+def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | None = None) -> None:
+    """Play what is left of a comparison, of whose first seed everything may be prepared."""
+    from fedfomo.privacy.summary import describe_privacy
+    from fedfomo.runs.run import excluded_methods, runs_of, start_run
+    from fedfomo.runs.setup import prepare
+
+    for note in excluded_methods(config):
+        warn(note)
+    records: list[RunRecord] = []
+    latest = config.seeds[0], prepared or prepare(config.setting, config.seeds[0])
+    introduce(config.setting, latest[1], first=True)
+    for planned in runs_of(config):
+        if planned.seed != latest[0]:
+            latest = planned.seed, prepare(config.setting, planned.seed)
+            introduce(config.setting, latest[1], first=False)
+        place = folder / f"{label_of(planned.method)}-seed-{planned.seed}"
+        if not (place / "environment.json").exists():
+            place.mkdir(exist_ok=True)
+            start_run(planned, place, latest[1])
+        records.append(play(place, folder, planned, latest[1]))
+    show_table(records)
+    for record in records:
+        if record.spent is not None:
+            statement, *_ = describe_privacy(record.spent, config.setting.privacy)
+            console.print(f"{record.method}, seed {record.seed}: {statement}", soft_wrap=True)
+    _show_findings(records)
+    console.print(f"\nruns are kept in {folder}; who benefits from whom: fedfomo report {folder}", soft_wrap=True)
+
+
+def _show_findings(records: list[RunRecord]) -> None:
+    """Show who learnt from whom under FedFomo, and what that gained them."""
+    found = [record for record in records if record.method == "fedfomo"]
+    if not found or found[0].taken is None:
+        return
+    console.print(f"\nWho learnt from whom (FedFomo, seed {found[0].seed}): each row a receiver, fuller for more")
+    console.print(learning_map(found[0].taken, found[0].groups))
+    for record in found:
+        if record.groups_found is not None:
+            console.print(recovery_sentence(record))
+    console.print(verdict(records))
