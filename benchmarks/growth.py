@@ -16,8 +16,8 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.networks import mlp
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 
 SIZES = (15, 100, 1000, 10_000)
 OVERHEAD = "milliseconds a client-round, but for training and scoring"

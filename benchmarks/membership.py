@@ -35,8 +35,8 @@ from fedfomo.core.rng import layer_rng, stream
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, TRAINING, VALIDATION = 5, 100, 20  # in each of the two federations
 FRESH, POPULATION = 400, 197  # with these, all 1,797 digits are dealt

@@ -16,8 +16,8 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import small_cnn
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, TRAIN, VALIDATION, TEST = 15, 800, 200, 200
 EPOCHS, BATCH, DOWNLOADS = 5, 50, 5

@@ -22,7 +22,7 @@ from fedfomo.core.rng import stream
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import Noise, SeededNoise, SystemNoise
 from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
-from fedfomo.simulation.huge_pages import use_huge_pages
+from fedfomo.simulation.process_utils import use_huge_pages
 
 BATCH = 50
 Step = Callable[[], object]

@@ -12,14 +12,15 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core import messages
+from fedfomo.core.algorithm import messages_of
 from fedfomo.core.client import Client
 from fedfomo.core.determinism import one_torch_thread
-from fedfomo.core.round import Federation, configure_clients, messages_of, run_round
+from fedfomo.core.round import Federation, configure_clients, run_round
 from fedfomo.deployment.envelopes import Envelope
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import build
 from fedfomo.runs.setup import prepare
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 
 ROUNDS = 10
 SEEDS = (0, 1, 2)

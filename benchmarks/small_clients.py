@@ -15,8 +15,8 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.networks import mlp
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 
 CLIENTS, EPOCHS, BATCH, DOWNLOADS = 100, 5, 20, 5
 

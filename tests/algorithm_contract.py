@@ -19,9 +19,9 @@ from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.rng import stream
 from fedfomo.core.round import Federation, configure_clients, run_round, sample_clients
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.dropout import Failures, draw_failures
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.transport import Failures, draw_failures
 from toy_problems import (
     ROUNDS,
     DivergesOnce,

@@ -21,7 +21,7 @@ from fedfomo.core.rng import stream
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import with_data
 
 Attack = Callable[[Client, Any, Any, Trained[Any, Any]], Trained[Any, Any]]

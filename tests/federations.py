@@ -24,8 +24,8 @@ from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.subprocesses import free_port, wait_until
 from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 
 SITES = ("leeds", "turin", "lyon")
 FINISH = 400.0  # seconds; a busy machine takes long

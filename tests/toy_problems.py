@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.client import Client, ClientId, FederationInfo
-from fedfomo.core.data import ClientData, Examples, can_contribute
+from fedfomo.core.client_round import ClientOutcome, run_client_round
+from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.parameters import Layout, Slot
 from fedfomo.core.rng import stream
-from fedfomo.core.round import Federation, configure_clients, run_round, train_or_rollback
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.core.round import Federation, configure_clients, run_round
+from fedfomo.simulation.problem import FederatedProblem
 
 ROUNDS = 4
 """How many rounds methods believe to be planned."""
@@ -180,27 +181,25 @@ class InProcess:
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
         uploads: dict[ClientId, Any] = {}
         for n, download in downloads.items():
-            before = self.memory_of(n)
-            client = self.personalise(round, n, download)
-            if len(client.data.train) == 0:
-                continue
-            trained, _ = train_or_rollback(
-                self._algorithm, client, download, self.memories[n], lambda kept=before: kept
-            )
-            self.memories[n] = trained.memory
-            if n not in self.unheard and can_contribute(client.data):
-                uploads[n] = not_a_number(trained.upload) if n in self._broken else trained.upload
+            upload = self._run(round, n, download, trains=True).upload
+            if upload is not None and n not in self.unheard:
+                uploads[n] = not_a_number(upload) if n in self._broken else upload
         return uploads.items()
 
-    def personalise(self, round: int, n: ClientId, download: Any) -> Client:
-        problem = self._problem
-        client = client_of(problem, n, round, algorithm=self._algorithm)
-        personal = self._algorithm.personalise(client, download, self.memory_of(n))
-        self.memories[n], self.personalised[n] = personal.memory, personal.model
-        return client
+    def personalise(self, round: int, n: ClientId, download: Any) -> None:
+        self._run(round, n, download, trains=False)
 
     def memory_of(self, n: ClientId) -> Any:
         return self.memories[n] if n in self.memories else self._algorithm.start_client(self._problem.start(ROUNDS))
+
+    def _run(self, round: int, n: ClientId, download: Any, trains: bool) -> ClientOutcome:
+        client = client_of(self._problem, n, round, algorithm=self._algorithm)
+        outcome = run_client_round(
+            self._algorithm, client, download, self.memory_of(n), trains, score=lambda model: None
+        )
+        assert outcome.personalised is not None
+        self.memories[n], self.personalised[n] = outcome.memory, outcome.personalised
+        return outcome
 
 
 def federation_of(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Federation:

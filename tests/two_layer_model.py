@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import Sgd
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import HALFWAY, Scalar, scalar_model, targets
 
 

@@ -13,8 +13,8 @@ from fedfomo.algorithms.mapper import Mapper, Memory, Mixture, best_share, inter
 from fedfomo.core.client import Client
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import (
     ROUNDS,
     client_of,

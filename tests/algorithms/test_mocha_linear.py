@@ -27,8 +27,8 @@ from fedfomo.core.rng import stream
 from fedfomo.core.round import run_round
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import ROUNDS, InProcess, client_of, federation_of, points_problem
 
 STRENGTH = 0.05

@@ -14,8 +14,8 @@ from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import (
     HALFWAY,
     client_of,

@@ -14,7 +14,7 @@ from fedfomo.core.client import Client
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import Scalar, client_of, perceptron, points_problem, with_batch_norm
 
 

@@ -14,8 +14,8 @@ from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.datasets.scenarios import build_scenario
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
 from toy_problems import initialised
 
 

@@ -16,7 +16,7 @@ from fedfomo.privacy.accountant import Query
 from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.noise import SeededNoise
 from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
-from fedfomo.simulation.worker import FederatedProblem, stack_of
+from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import points_problem
 
 TRAINER = Sgd(batch_size=4, epochs=2, augment=True)
@@ -99,15 +99,15 @@ def test_private_images_stay_sealed_and_are_paid_for_once() -> None:
         for image, label in zip(batch.opened().inputs, batch.opened().labels.tolist(), strict=True):
             assert any(torch.equal(image, one) for one in variations(images(8).inputs[label], 4))
         trainer.gradient(model, batch)
-    assert meter.bill == {Query("training", 1.0, 0.5): 2}
+    assert meter.ledger == {Query("training", 1.0, 0.5): 2}
 
 
 def test_clients_whose_images_vary_are_not_stacked() -> None:
     model = Model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 8)))
     data = [ClientData(images(8), images(4), images(4))]
     problem = FederatedProblem(model, model.read(), data, replace(TRAINER, augment=False), 0)
-    assert stack_of(problem, model) is not None
-    assert stack_of(replace(problem, trainer=TRAINER), model) is None
+    assert problem.stack_of(model) is not None
+    assert replace(problem, trainer=TRAINER).stack_of(model) is None
 
 
 def test_what_is_no_image_is_refused_before_anything_starts() -> None:

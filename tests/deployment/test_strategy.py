@@ -17,7 +17,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.deployment.array_conversion import flatten, unflatten
 from fedfomo.deployment.strategy import FINDINGS, FedFomoStrategy, fedfomo_mod
 from fedfomo.errors import InputError
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import InProcess, client_of, perceptron, play, points_problem
 
 NODES = {10**12 + slot: slot for slot in range(4)}

@@ -21,9 +21,9 @@ from fedfomo.core.round import configure_clients, run_round
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.dropout import draw_failures
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.transport import draw_failures
 from in_memory_transport import Answer, make_federation, play
 from scorecard import Torture
 from toy_problems import ROUNDS, InProcess, digest, federation_of, points_problem

@@ -22,7 +22,7 @@ from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.transport import FlowerExchange
 from fedfomo.deployment.validation import below
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 from scorecard import Torture
 from toy_problems import (
     ROUNDS,

@@ -29,8 +29,8 @@ from attackers import (
 from fedfomo.algorithms import fedfomo
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.algorithm import AnyAlgorithm
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
-from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
 from toy_problems import points_problem
 

@@ -23,8 +23,8 @@ from fedfomo.runs import run as runs
 from fedfomo.simulation import simulate as simulation
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import Executor, make_executor
+from fedfomo.simulation.scheduling import Batch, BatchResult
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Batch, BatchResult
 from killed_runs import KILLED, Alone, config_of, play
 from scorecard import Torture
 from toy_problems import points_problem

@@ -22,8 +22,8 @@ from fedfomo.datasets.bundled import load_digits
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
 from fedfomo.datasets.partitions import training_size
 from fedfomo.datasets.scenarios import build_scenario, partition_data
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
-from fedfomo.simulation.worker import FederatedProblem
 from scorecard import Torture
 from toy_problems import initialised, perceptron, points, with_batch_norm, with_dropout
 

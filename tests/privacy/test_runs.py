@@ -23,8 +23,8 @@ from fedfomo.privacy.engine import PrivacyEngine
 from fedfomo.privacy.noise import SystemNoise
 from fedfomo.privacy.private_data import PrivateExamples
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.simulation.worker import FederatedProblem
 from fedfomo.sites.federate import client_data
 from toy_problems import digest, points_problem, with_batch_norm
 
@@ -90,7 +90,7 @@ def test_research_runs_repeat_and_deployment_runs_do_not() -> None:
     assert digest(first.models) != digest(second.models)
     assert first.spent == second.spent
     guard = PrivacyEngine(Privacy(noise=1.0, mode="deployment"), 1.0)
-    assert isinstance(guard.meter(0, 0, 0, {}).noise, SystemNoise)
+    assert isinstance(guard.tracker(0, 0, 0, {}).noise, SystemNoise)
     assert guard.seed(7) != guard.seed(7)
     assert PrivacyEngine(Privacy(noise=1.0), 1.0).seed(7) == 7
 
@@ -259,10 +259,10 @@ def test_a_trainer_that_adds_no_noise_is_refused() -> None:
 
 def test_records_are_out_of_reach_of_whoever_does_not_pay() -> None:
     problem = private()
-    guard = problem.guard(1)
+    guard = problem.privacy_engine(1)
     assert guard is not None
     data = problem.clients[0]
-    sealed = PrivateExamples(data.train, ("training",), guard.meter(0, 0, 0, {}))
+    sealed = PrivateExamples(data.train, ("training",), guard.tracker(0, 0, 0, {}))
     for look in (lambda: sealed.inputs, lambda: sealed.labels, lambda: sealed.take(torch.tensor([0])).inputs):
         with pytest.raises(InputError, match="past the noise"):
             look()

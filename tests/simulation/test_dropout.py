@@ -15,8 +15,8 @@ from fedfomo.core.model import Score
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.transport import Failures, draw_failures
 from toy_problems import points_problem
 
 FAILING = SimulationConfig(rounds=6, client_dropout=0.3, late_fraction=0.2)

@@ -36,10 +36,12 @@ from fedfomo.runs.config_io import build
 from fedfomo.runs.run import _digest
 from fedfomo.runs.setup import prepare
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.executors import WorkerError, WorkerLostError, read_answer, to_json
+from fedfomo.simulation.executors import WorkerError, WorkerLostError, read_reply, to_json
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.ray_executor import _Actor, collect_tensors, deserialise_model, serialise_model
+from fedfomo.simulation.scheduling import Batch, ClientJob
 from fedfomo.simulation.simulate import simulate
-from fedfomo.simulation.worker import Batch, ClientJob, ClientRunner, FederatedProblem
+from fedfomo.simulation.worker import ClientRunner, RunSetup
 from toy_problems import gradient_at, perceptron, points_problem, with_batch_norm
 
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
@@ -112,23 +114,24 @@ def test_a_client_without_budget_finds_the_model_that_it_is_left_with(
     start, files = problem.start(2), TensorStore(tmp_path, durable=False)
     download = algorithm.configure_client(algorithm.start_server(start), 0, stream(0, "dispatch"))
     theta = torch.linspace(-1, 1, len(problem.initial))
-    part = ClientJob(
+    job = ClientJob(
         client=0,
         download=files.save("download.safetensors", messages.pack(download)),
         memory=files.save("memory.safetensors", messages.pack(algorithm.start_client(start))),
         trains=True,
         is_scored=True,
-        bill=to_rows(paid),
+        ledger=to_rows(paid),
         attempts=1,
         model=files.save("model.safetensors", {"": theta}),
     )
-    order = Batch(1, [part], "results.safetensors")
-    actor = _Actor(partial(ClientRunner, replace(problem, privacy=privacy), start, algorithm))
-    content, _ = actor.run_batches(to_json(order), collect_tensors(order, files))
-    [outcome] = read_answer(content, order).outcomes
-    assert outcome.is_spent
-    assert torch.equal(files.load(outcome.model)[""], theta)
-    assert outcome.score_after_update == problem.model.score(theta, problem.clients[0].test)
+    batch = Batch(1, [job], "results.safetensors")
+    setup = RunSetup.of(replace(problem, privacy=privacy), algorithm, 2, may_stack=False)
+    actor = _Actor(partial(ClientRunner, setup))
+    content, _ = actor.run_batch(to_json(batch), collect_tensors(batch, files))
+    [result] = read_reply(content, batch).results
+    assert result.exceeds_budget
+    assert torch.equal(files.load(result.model)[""], theta)
+    assert result.score_after_update == problem.model.score(theta, problem.clients[0].test)
 
 
 HOST = """
@@ -182,11 +185,12 @@ class _Watcher:
             raise KeyboardInterrupt
 
 
-def test_an_order_brings_the_memory_that_a_diverged_client_goes_back_to(tmp_path: Path) -> None:
+def test_a_batch_brings_all_that_its_clients_read(tmp_path: Path) -> None:
     files = TensorStore(tmp_path, durable=False)
-    kept = {name: files.save(f"{name}.safetensors", {"": torch.ones(2000)}) for name in ("memory", "before")}
-    part = ClientJob(0, {}, kept["memory"], True, True, [], 1, None, before=kept["before"])
-    assert set(collect_tensors(Batch(1, [part], "out"), files)) == {"memory.safetensors", "before.safetensors"}
+    kept = {name: files.save(f"{name}.safetensors", {"": torch.ones(2000)}) for name in ("download", "memory", "model")}
+    job = ClientJob(0, kept["download"], kept["memory"], True, True, [], 1, kept["model"])
+    sent = collect_tensors(Batch(1, [job], "out"), files)
+    assert set(sent) == {"download.safetensors", "memory.safetensors", "model.safetensors"}
 
 
 def test_a_run_can_go_on_in_other_hands(cluster: None, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError
 from fedfomo.runs.config_io import to_cli
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import MOST_MATRICES, simulate
-from fedfomo.simulation.worker import FederatedProblem
 from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
 from toy_problems import points_problem
 

@@ -18,6 +18,10 @@ from fedfomo.core.rng import layer_rng, layer_seed, stream
 ClientId = int
 
 
+class BudgetError(Exception):
+    """A client's privacy budget does not suffice for another query on its records."""
+
+
 @dataclass(frozen=True)
 class FederationInfo:
     """What server and clients know before the first round."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 import torch
 
 from fedfomo.core import messages
-from fedfomo.core.algorithm import AnyAlgorithm, State, Trained, messages_of
-from fedfomo.core.client import Client, ClientId
+from fedfomo.core.algorithm import AnyAlgorithm, State, messages_of
+from fedfomo.core.client import ClientId
 from fedfomo.core.rng import stream
 
 
@@ -75,8 +75,12 @@ def run_round(
     round: int,
     cohort: Sequence[ClientId],
     exchange: Transport,
+    on_upload: Callable[[ClientId, Any, str | None], None] | None = None,
 ) -> RoundResult[State]:
-    """Play one round: dispatch, exchange, check what came back, collect."""
+    """Run one round: configure clients, exchange messages, validate uploads, aggregate.
+
+    `on_upload` is called for every upload as it arrives, with the reason why it is refused, or None.
+    """
     downloads = configure_clients(federation, state, round, cohort)
     arrived: dict[ClientId, Any] = {}
     refused: dict[ClientId, str] = {}
@@ -86,24 +90,14 @@ def run_round(
         fault = validate(upload) if client in downloads else "nobody asked for it"
         if fault is not None:
             refused[client] = fault
+        if on_upload is not None:
+            on_upload(client, upload, fault)
     uploads = {client: arrived[client] for client in sorted(arrived) if client not in refused}
     traffic = traffic_of(federation.model_size, downloads, arrived)
     refused = dict(sorted(refused.items()))
     algorithm = federation.algorithm
     suspected = algorithm.flag_uploads(state, downloads, uploads)
     return RoundResult(algorithm.aggregate(state, uploads), uploads, refused, traffic, suspected)
-
-
-def train_or_rollback(
-    algorithm: AnyAlgorithm, client: Client, download: Any, memory: Any, before: Callable[[], Any]
-) -> tuple[Trained[Any, Any], bool]:
-    """Let a client train, and tell whether that diverged: it then has the memory from before its update again.
-
-    Otherwise one bad training would spoil, for good, every method whose clients go on from their own last model.
-    """
-    trained = algorithm.train(client, download, memory)
-    is_rolled_back = messages.has_nonfinite_model(trained.memory)
-    return (replace(trained, memory=before()) if is_rolled_back else trained), is_rolled_back
 
 
 def upload_check(federation: Federation, state: Any) -> Callable[[Any], str | None]:

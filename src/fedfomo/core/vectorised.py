@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVar
 
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import Sgd, TrainingJob
-from fedfomo.core.model import Loss, Model, Score, per_example
+from fedfomo.core.model import Model, Score, per_example
 from fedfomo.core.rng import layer_seed
 
 # Beyond this, products are large enough to fill a core by themselves.
@@ -34,9 +34,9 @@ _Outputs = Callable[[dict[str, Tensor], Tensor], Tensor]
 class Stack:
     """The models of several clients side by side."""
 
-    def __init__(self, model: Model, loss: Loss) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
-        self._loss = loss
+        self._loss = per_example(model.criterion)
         architecture = copy.deepcopy(model.architecture).train()
         self._outputs = _layer_by_layer(architecture) or _vectorised(architecture)
 
@@ -57,7 +57,7 @@ class Stack:
         if not pays or is_weighted or layout.size > layout.num_trainable or len(examples) == 0:
             return None
         spread = torch.linspace(0, len(examples) - 1, min(len(examples), EXAMINED)).long()
-        stack, few = cls(model, loss), examples.take(spread)
+        stack, few = cls(model), examples.take(spread)
         theta = model.read()
         try:
             outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()

@@ -11,13 +11,13 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedfomo.core import messages
-from fedfomo.core.algorithm import messages_of
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.round import (
     CommunicationCost,
@@ -27,7 +27,6 @@ from fedfomo.core.round import (
     run_round,
     sample_clients,
     traffic_of,
-    upload_check,
 )
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.sanitise import printable
@@ -36,8 +35,9 @@ from fedfomo.deployment.site_connections import SiteConnections
 from fedfomo.deployment.transport import FlowerExchange, TooFewError
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
-from fedfomo.engine.run_dir import RunDirectory, to_json
-from fedfomo.io import PRIVATE, write_atomically
+from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.engine.runner import PlayedRound, Runner
+from fedfomo.io import PRIVATE, to_json, write_atomically
 
 POLL = 0.5  # seconds between looks at who is on line
 LONGEST_PAUSE = 30.0  # seconds before a round is played again
@@ -54,13 +54,14 @@ def serve(grid: Grid, folder: FederationFolder) -> None:
     try:
         present = tuple(sorted(site.slot for site in folder.members()))
         start = FederationInfo(own.initial, own.model.layout, config.capacity, config.rounds, present=present)
-        _ServerRun(grid, folder, config, start, layout_digest(own.model), home).play()
+        run = _ServerRun(grid, folder, config, start, layout_digest(own.model), home)
+        run.finish(run.run())
     finally:
         home.close()
 
 
-class _ServerRun:
-    """The constants of an attempt, and the step from one checkpoint to the next."""
+class _ServerRun(Runner):
+    """A run whose clients are sites."""
 
     def __init__(
         self,
@@ -71,16 +72,18 @@ class _ServerRun:
         layout: str,
         home: RunDirectory,
     ) -> None:
+        algorithm = make_method(config.method, config.options)
+        federation = Federation(algorithm, config.capacity, len(start.initial), config.seed)
+        super().__init__(federation, config.rounds, home.tensors, home)
         self._folder = folder
         self._config = config
         self._start = start
-        self._home = home
-        self._algorithm = make_method(config.method, config.options)
-        self._federation = Federation(self._algorithm, config.capacity, len(start.initial), config.seed)
+        self._cohort: list[ClientId] = []  # of the last round
+        self._seconds = 0.0  # that it took
         self._post = SiteConnections(grid, folder)
         constants = {
             "federation": folder.identity(),
-            "attempt": self._next_attempt(),
+            "attempt": _next_attempt(home.folder),
             "rounds": config.rounds,
             "num_clients": config.capacity,
             "method": config.method,
@@ -93,49 +96,28 @@ class _ServerRun:
             "limit": config.norm_bound * max(1.0, float(start.initial.double().norm())),
         }
         initial = {"theta": start.initial}
-        self._exchange = FlowerExchange(
-            self._post, self._algorithm, constants, initial, config.deadline, config.minimum
-        )
+        self._exchange = FlowerExchange(self._post, algorithm, constants, initial, config.deadline, config.minimum)
 
-    def play(self) -> None:
-        """Play the rounds that a checkpoint leaves to play, and one more federated update at the end."""
-        checkpoint = self._home.checkpoints.newest(self._home.configuration) or self._first()
-        self._home.truncate_log(checkpoint.log_bytes)
-        self._home.tensors.checksums.update(checkpoint.checksums)
-        self._await_everybody()
-        while checkpoint.rounds_done < self._config.rounds:
-            checkpoint = self._round(checkpoint)
-        self._finish(checkpoint)
+    def start_server(self) -> Any:
+        return self.federation.algorithm.start_server(self._start)
 
-    def _first(self) -> Checkpoint:
-        files = self._home.tensors
-        references = files.save("start.safetensors", messages.pack(self._algorithm.start_server(self._start)))
-        nothing = asdict(CommunicationCost())
-        return Checkpoint(self._home.configuration, 0, references, {}, {}, {}, nothing, 0, 0, files.checksums)
+    def on_start(self, rounds_done: int) -> None:
+        """Wait for all sites, but not for ever."""
+        closes = time.monotonic() + self._config.patience
+        while time.monotonic() < closes and len(self._post.online()) < len(self._folder.members()):
+            time.sleep(POLL)
 
-    def _round(self, before: Checkpoint) -> Checkpoint:
+    def play_round(self, before: Checkpoint) -> PlayedRound:
         round, began = before.rounds_done, time.monotonic()  # noqa: A001
-        played, cohort = self._play(round, self._state(before))
-        refused = _printable({**played.refused, **self._exchange.refused})
-        after = Checkpoint(
-            configuration=before.configuration,
-            rounds_done=round + 1,
-            state=self._home.tensors.save(f"round-{round:05d}-server.safetensors", messages.pack(played.state)),
-            memories={},  # they stay at the sites
-            scores_after_training={**before.scores_after_training, **self._exchange.after_training},
-            refusals={**before.refusals, **{slot: before.refusals.get(slot, 0) + 1 for slot in refused}},
-            traffic=asdict(CommunicationCost(**before.traffic) + played.traffic),
-            gradients=0,
-            log_bytes=self._log(round, cohort, refused, played.suspected),
-            log_checksum=self._home.log_checksum,
-            checksums={},
-        ).with_checksums(self._home.tensors.checksums)
-        self._home.checkpoints.save(after)
-        self._home.tensors.delete_all_but(self._home.checkpoints.files_in_use())
-        self._tell_status(round + 1, cohort, refused, played.suspected, time.monotonic() - began)
-        return after
+        result, self._cohort = self._until_enough_answer(round, self.state_of(before))
+        result = replace(result, refused=_printable({**result.refused, **self._exchange.refused}))
+        self._seconds = time.monotonic() - began
+        return PlayedRound(result, self._log_line(round, result), self._exchange.after_training)
 
-    def _play(self, round: int, state: Any) -> tuple[RoundResult[Any], list[ClientId]]:
+    def on_round_saved(self, round: int, played: PlayedRound) -> None:
+        self._tell_status(round + 1, self._cohort, played.result.refused, played.result.suspected, self._seconds)
+
+    def _until_enough_answer(self, round: int, state: Any) -> tuple[RoundResult[Any], list[ClientId]]:
         """Play a round until enough sites have answered it; who has done so once, answers the same again.
 
         Whatever kept some from answering may last: each time one site more is asked, after a longer pause.
@@ -148,9 +130,9 @@ class _ServerRun:
             drawn = sample_clients(len(online), config.participation, config.seed, round, least)
             cohort = [online[place] for place in drawn]
             began = time.monotonic()
-            self._exchange.validate = upload_check(self._federation, state)
+            log_upload = partial(self._exchange.log_upload, round)
             try:
-                return run_round(self._federation, state, round, cohort, self._exchange), cohort
+                return run_round(self.federation, state, round, cohort, self._exchange, log_upload), cohort
             except TooFewError as error:
                 log.warning("round %d is played again in %g s: %s", round, pause, error)
                 seconds = time.monotonic() - began
@@ -158,14 +140,15 @@ class _ServerRun:
             time.sleep(pause)
             least, pause = least + 1, min(2 * pause, LONGEST_PAUSE)
 
-    def _finish(self, last: Checkpoint) -> None:
+    def finish(self, last: Checkpoint) -> None:
+        """Let every site on line personalise once more."""
         self._exchange.nodes = self._post.online()
-        state, round = self._of_members(self._state(last)), last.rounds_done  # noqa: A001
-        downloads = configure_clients(self._federation, state, round, sorted(self._exchange.nodes))
+        state, round = self._of_members(self.state_of(last)), last.rounds_done  # noqa: A001
+        downloads = configure_clients(self.federation, state, round, sorted(self._exchange.nodes))
         self._exchange.personalise(round, downloads)
         traffic = CommunicationCost(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
         names, members = self._post.names(), {site.name for site in self._folder.members()}
-        affinity = self._algorithm.affinity(state)
+        affinity = self.federation.algorithm.affinity(state)
         result = {
             "method": self._config.method,
             "rounds": self._config.rounds,
@@ -179,47 +162,28 @@ class _ServerRun:
         }
         write_atomically(self._folder.result, to_json(result, indent=1).encode(), mode=PRIVATE)
 
-    def _await_everybody(self) -> None:
-        closes = time.monotonic() + self._config.patience
-        while time.monotonic() < closes and len(self._post.online()) < len(self._folder.members()):
-            time.sleep(POLL)
-
     def _at_least(self, minimum: int) -> Mapping[ClientId, int]:
         while len(nodes := self._post.online()) < minimum:
             time.sleep(POLL)
         return nodes
 
-    def _state(self, checkpoint: Checkpoint) -> Any:
-        return messages.unpack(messages_of(self._algorithm).state, self._home.tensors.load(checkpoint.state))
-
     def _of_members(self, state: Any) -> Any:
-        return self._algorithm.forget_clients(state, {site.slot for site in self._folder.members()})
+        return self.federation.algorithm.forget_clients(state, {site.slot for site in self._folder.members()})
 
-    def _next_attempt(self) -> int:
-        """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""
-        path = self._home.folder / "attempts"
-        attempt = 1 + (int(path.read_text()) if path.exists() else 0)
-        write_atomically(path, str(attempt).encode())
-        return attempt
-
-    def _log(
-        self, round: int, cohort: list[ClientId], refused: Mapping[ClientId, str], suspected: Mapping[ClientId, str]
-    ) -> int:
+    def _log_line(self, round: int, result: RoundResult[Any]) -> dict[str, Any]:
         exchange = self._exchange
-        return self._home.log(
-            {
-                "round": round,
-                "cohort": cohort,
-                "answered": sorted(exchange.answered),
-                "faults": dict(sorted(self._post.faults.items())),
-                "refused": dict(refused),
-                "suspected": dict(suspected),
-                "after_update": {slot: asdict(score) for slot, score in sorted(exchange.after_update.items())},
-                "after_training": {slot: asdict(score) for slot, score in sorted(exchange.after_training.items())},
-                "bytes_sent": self._post.bytes_sent,
-                "bytes_received": self._post.bytes_received,
-            }
-        )
+        return {
+            "round": round,
+            "cohort": self._cohort,
+            "answered": sorted(exchange.answered),
+            "faults": dict(sorted(self._post.faults.items())),
+            "refused": dict(result.refused),
+            "suspected": dict(result.suspected),
+            "after_update": {slot: asdict(score) for slot, score in sorted(exchange.after_update.items())},
+            "after_training": {slot: asdict(score) for slot, score in sorted(exchange.after_training.items())},
+            "bytes_sent": self._post.bytes_sent,
+            "bytes_received": self._post.bytes_received,
+        }
 
     def _tell_status(
         self,
@@ -246,6 +210,14 @@ class _ServerRun:
             "time": time.time(),
         }
         write_atomically(self._folder.status, json.dumps(status, indent=1).encode())
+
+
+def _next_attempt(folder: Path) -> int:
+    """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""
+    path = folder / "attempts"
+    attempt = 1 + (int(path.read_text()) if path.exists() else 0)
+    write_atomically(path, str(attempt).encode())
+    return attempt
 
 
 def _printable(refused: Mapping[ClientId, str]) -> dict[ClientId, str]:

@@ -19,11 +19,11 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, FederationInfo
-from fedfomo.core.data import ClientData, can_contribute
+from fedfomo.core.client_round import ClientOutcome, load_memory, run_client_round
+from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.messages import MessageError, Parameters
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import train_or_rollback
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.envelopes import Envelope, Header, digest_of
 from fedfomo.deployment.settings import SiteFolder
@@ -33,7 +33,7 @@ from fedfomo.deployment.user_model import layout_digest, load_model, load_own_da
 from fedfomo.deployment.validation import ECHOED, below, part_of, read_message, require_header
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
-from fedfomo.privacy.private_data import BudgetError, BudgetTracker, sealed
+from fedfomo.privacy.private_data import BudgetTracker, sealed
 
 if TYPE_CHECKING:
     from fedfomo.privacy.engine import PrivacyEngine
@@ -86,31 +86,31 @@ class SiteClient:
 
     def _play(self, order: Envelope, name: str, privacy: SitePrivacy) -> Envelope:
         task = self._understand(order)
-        done = self._work(task, privacy)
-        if done.model is not None:
-            self._keep_model(task, done.model, done.after_update)
-        # Scores of test records are exact: those of a site with secrets stay there.
-        told = (None, None) if privacy.is_on else (done.after_update, done.after_training)
-        after_update, after_training = (score and _spelt_out(score) for score in told)
-        header = {"after_update": after_update, "after_training": after_training, "uploads": done.upload is not None}
-        answer = Envelope(header, below("upload", done.upload or {}))
+        outcome = self._run(task, privacy)
+        if outcome.personalised is not None:
+            self._keep_model(task, outcome.personalised, outcome.score_after_update)
+        # Scores on test records are exact: those of a site with privacy stay there.
+        scores = (None, None) if privacy.is_on else (outcome.score_after_update, outcome.score_after_training)
+        after_update, after_training = (score and _spelt_out(score) for score in scores)
+        upload = None if outcome.upload is None else messages.pack(outcome.upload)
+        header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
+        answer = Envelope(header, below("upload", upload or {}))
         if task.trains:
-            self._memory.keep(order.header["round"], messages.pack(done.memory), name, answer)
+            self._memory.keep(order.header["round"], messages.pack(outcome.memory), name, answer)
         return answer
 
-    def _work(self, task: _Task, privacy: SitePrivacy) -> _Done:
-        """Do what was asked; what that takes of the site's privacy is paid when this returns."""
+    def _run(self, task: _Task, privacy: SitePrivacy) -> ClientOutcome:
+        """Do what was asked; the queries that takes are in the site's ledger when this returns."""
         if not privacy.is_on:
             privacy.note_unprotected(task.header["round"])
-            return task.play(task.client())
+            return task.run(task.client())
         with _hide_details("its privacy settings, or its bill,"):
-            guard = privacy.guard(task.trainer, task.header["rounds"], task.model, task.data)
-        with privacy.account(guard) as meter:
-            try:
-                return task.play(task.private_client(guard, meter))
-            except BudgetError:
-                log.warning("the privacy budget is spent: nothing of this round leaves the site")
-                return _Done(None, None, task.memory)
+            engine = privacy.engine(task.trainer, task.header["rounds"], task.model, task.data)
+        with privacy.account(engine) as tracker:
+            outcome = task.run(task.private_client(engine, tracker))
+        if outcome.exceeds_budget:
+            log.warning("the privacy budget is spent: nothing of this round leaves the site")
+        return outcome
 
     def _understand(self, order: Envelope) -> _Task:
         header = order.header
@@ -126,12 +126,11 @@ class SiteClient:
         fault = messages.validate(declared.download, download, len(initial), header["num_clients"])
         if fault is not None:
             raise MessageError(f"the download is refused: {fault}")
-        before = self._memory.before(header["round"])
-        remembered = algorithm.start_client(start) if before is None else messages.unpack(declared.memory, before)
+        memory = load_memory(algorithm, start, self._memory.before(header["round"]))
         if self._data is None:
             with _hide_details("its data"):
                 self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
-        return _Task(header, algorithm, start, model, self._data, download, remembered)
+        return _Task(header, algorithm, start, model, self._data, download, memory)
 
     def _initial(self, order: Envelope, size: int) -> Tensor:
         sent = part_of(order.tensors, "initial")
@@ -183,38 +182,22 @@ class _Task:
         header = self.header
         return Client(header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"])
 
-    def private_client(self, guard: PrivacyEngine, meter: BudgetTracker) -> Client:
-        """Return the same client, whose records nobody can read but by noisy looks that the meter counts."""
-        seed = guard.seed(self.header["seed"])
-        data, trainer = sealed(self.data, meter), guard.trainer(self.trainer)
-        return replace(self.client(), data=data, trainer=trainer, seed=seed, judge=guard.judge())
+    def private_client(self, engine: PrivacyEngine, tracker: BudgetTracker) -> Client:
+        """Return the same client, whose records can only be read by noisy queries that the tracker counts."""
+        seed = engine.seed(self.header["seed"])
+        data, trainer = sealed(self.data, tracker), engine.trainer(self.trainer)
+        return replace(self.client(), data=data, trainer=trainer, seed=seed, judge=engine.evaluator())
 
-    def play(self, client: Client) -> _Done:
-        """Make the federated update, and train if that is wanted and there is anything to train on."""
-        personal = self.algorithm.personalise(client, self.download, self.memory)
-        after_update = self.model.score(personal.model, self.data.test)
-        if not self.trains or len(self.data.train) == 0:
-            return _Done(personal.model, after_update, personal.memory)
-        trained, is_rolled_back = train_or_rollback(
-            self.algorithm, client, self.download, personal.memory, lambda: self.memory
-        )
-        if is_rolled_back:
+    def run(self, client: Client) -> ClientOutcome:
+        """Run the client's round."""
+        outcome = run_client_round(self.algorithm, client, self.download, self.memory, self.trains, self.score)
+        if outcome.is_rolled_back:
             log.warning("training diverged in round %d: what came of it is forgotten", self.header["round"])
-        after_training = self.model.score(trained.model, self.data.test)
-        # Who cannot contribute keeps what it trained to itself.
-        upload = messages.pack(trained.upload) if can_contribute(self.data) else None
-        return _Done(personal.model, after_update, trained.memory, after_training, upload)
+        return outcome
 
-
-@dataclass(frozen=True)
-class _Done:
-    """What came of an order, before any of it is kept or sent."""
-
-    model: Tensor | None  # what the site would use now; None: what it has
-    after_update: Score | None
-    memory: Any
-    after_training: Score | None = None
-    upload: messages.Flat | None = None
+    def score(self, theta: Tensor) -> Score:
+        """Score a model on the site's test examples."""
+        return self.model.score(theta, self.data.test)
 
 
 def _spelt_out(score: Score) -> dict[str, float]:

@@ -40,25 +40,25 @@ class SitePrivacy:
         """Whether anything is private here."""
         return self._settings.is_on
 
-    def guard(self, sgd: Sgd, rounds: int, model: Model, data: ClientData) -> PrivacyEngine:
-        """Return what stands before the records; refuse what no noise would make private."""
+    def engine(self, sgd: Sgd, rounds: int, model: Model, data: ClientData) -> PrivacyEngine:
+        """Return what protects the records; refuse what no noise would make private."""
         from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few sites need
 
-        guard = PrivacyEngine.of(self._settings, sgd, [len(data.train)], rounds)
-        guard.check(model, [data])
-        return guard
+        engine = PrivacyEngine.of(self._settings, sgd, [len(data.train)], rounds)
+        engine.check(model, [data])
+        return engine
 
     @contextmanager
-    def account(self, guard: PrivacyEngine) -> Generator[BudgetTracker]:
+    def account(self, engine: PrivacyEngine) -> Generator[BudgetTracker]:
         """Add one order to what was paid so far; when this closes, however it does, the order is paid."""
         if self._bill.fault is not None:
             log.warning("%s", self._bill.fault)
-        meter = guard.meter(0, 0, 0, self._bill.looks)
+        tracker = engine.tracker(0, 0, 0, self._bill.looks)
         try:
-            yield meter
+            yield tracker
         finally:
-            looks = added(self._bill.looks, meter.bill)
-            spent = describe_privacy({0: guard.spent(looks)}, guard.privacy)
+            looks = added(self._bill.looks, tracker.ledger)
+            spent = describe_privacy({0: engine.spent(looks)}, engine.privacy)
             write_bill(self._site, replace(self._bill, looks=looks), spent)
 
     def bill(self) -> Ledger:

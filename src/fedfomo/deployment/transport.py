@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedfomo.core import messages
@@ -35,7 +35,6 @@ class FlowerExchange:
         self.greeted: set[ClientId] = set()  # sites that know the initial model
         self.answered: list[ClientId] = []  # in the last call
         self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
-        self.validate: Callable[[Any], str | None] = lambda upload: None  # what the round will say to an upload
         self.after_update: dict[ClientId, Score] = {}
         self.after_training: dict[ClientId, Score] = {}
         self._post = post
@@ -98,8 +97,11 @@ class FlowerExchange:
         except messages.MessageError as error:
             self._refuse(slot, round, flat, error)
             return None
-        self._post.note_upload(slot, round, flat, is_refused=self.validate(upload) is not None)
         return upload
+
+    def log_upload(self, round: int, slot: ClientId, upload: Any, fault: str | None) -> None:
+        """Write into the audit log that an upload arrived, and whether it is used."""
+        self._post.note_upload(slot, round, messages.pack(upload), is_refused=fault is not None)
 
     def _refuse(self, slot: ClientId, round: int, flat: Flat, error: messages.MessageError) -> None:
         self.refused[slot] = str(error)

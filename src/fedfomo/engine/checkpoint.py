@@ -36,7 +36,7 @@ class Checkpoint:
     log_bytes: int  # how much of the log belongs to the rounds done
     checksums: Mapping[str, str]
     models: Mapping[int, References] = field(default_factory=dict[int, References])  # of clients under privacy
-    bills: Mapping[int, list[list[Any]]] = field(default_factory=dict[int, list[list[Any]]])  # what these have paid
+    ledgers: Mapping[int, list[list[Any]]] = field(default_factory=dict[int, list[list[Any]]])  # of their queries
     log_checksum: str | None = None  # of that much of the log
 
     def files(self) -> set[str]:
@@ -63,7 +63,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop those that are too old."""
         path = self._path(checkpoint.rounds_done)
-        write_atomically(path, _sealed(json.dumps(checkpoint, default=vars, sort_keys=True)))
+        write_atomically(path, _sealed(_to_json(checkpoint)))
         self._files[path] = checkpoint.files()
         for outdated in self._newest_first()[KEPT:]:
             outdated.unlink()
@@ -136,7 +136,8 @@ class Checkpoints:
             inner: dict[str, Any] = json.loads(body)
             for name in ("rounds_done", "log_bytes"):
                 inner[name] = int(inner[name])
-            for name in ("memories", "models", "bills", "refusals"):
+            inner["ledgers"] = inner.pop("bills")
+            for name in ("memories", "models", "ledgers", "refusals"):
                 inner[name] = {int(client): content for client, content in inner[name].items()}
             scores = inner["scores_after_training"]
             inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
@@ -151,6 +152,12 @@ class Checkpoints:
 
     def _newest_first(self) -> list[Path]:
         return sorted(self._folder.glob("after-round-*.json"), reverse=True)
+
+
+def _to_json(checkpoint: Checkpoint) -> str:
+    fields = dict(vars(checkpoint))
+    fields["bills"] = fields.pop("ledgers")  # by which name earlier versions know them
+    return json.dumps(fields, default=vars, sort_keys=True)
 
 
 def _sealed(body: str) -> bytes:

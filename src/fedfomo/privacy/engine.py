@@ -53,7 +53,7 @@ class PrivacyEngine:
         """Return how clients train."""
         return DpSgd(sgd, self.noise, self.privacy.clip)
 
-    def judge(self) -> PrivateEvaluator:
+    def evaluator(self) -> PrivateEvaluator:
         """Return how clients judge models."""
         return PrivateEvaluator(self.privacy.validation_noise, self.privacy.validation_clip)
 
@@ -61,7 +61,7 @@ class PrivacyEngine:
         """Return what decides a client's draws in one round: in deployment, nothing that could be known."""
         return seed if self.privacy.mode == "research" else secrets.randbits(63)
 
-    def meter(self, seed: int, round: int, client: int, before: Ledger, attempts: int = 1) -> BudgetTracker:
+    def tracker(self, seed: int, round: int, client: int, before: Ledger, attempts: int = 1) -> BudgetTracker:
         """Open a client's account for one round, which has to be paid as often as it was begun."""
         is_research = self.privacy.mode == "research"
         noise = SeededNoise(stream(seed, "noise", round, client)) if is_research else SystemNoise()

@@ -15,14 +15,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedfomo.core.client import BudgetError
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import Ledger, Query, Records, added
 from fedfomo.privacy.noise import Noise
-
-
-class BudgetError(Exception):
-    """A client has nothing left to pay for another look at its records."""
 
 
 @dataclass
@@ -33,23 +30,23 @@ class BudgetTracker:
     before: Ledger  # of earlier rounds
     affords: Callable[[Ledger], bool]  # whether a bill stays within the client's budget
     attempts: int = 1  # how often this round has to be paid
-    bill: dict[Query, int] = field(default_factory=dict[Query, int])  # of this round, once
+    ledger: dict[Query, int] = field(default_factory=dict[Query, int])  # of this round, once
     _cleared: dict[Query, int] = field(default_factory=dict[Query, int])  # found affordable, and not yet taken
     _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
 
     def clear(self, look: Query, times: int) -> None:
         """Make sure that so many looks can be paid, before the first of them is taken."""
         self._cleared[look] = times
-        self._afford(self.bill)
+        self._afford(self.ledger)
 
     def charge(self, look: Query, times: int = 1) -> None:
         """Put looks on the bill before they are taken."""
-        bill = added(self.bill, {look: times})
+        bill = added(self.ledger, {look: times})
         if times <= self._cleared.get(look, 0):
             self._cleared[look] -= times
         else:
             self._afford(bill)
-        self.bill = bill
+        self.ledger = bill
 
     def pay_for_sample(self, look: Query, sample: bytes) -> None:
         """Put a look at a random sample on the bill.
@@ -64,10 +61,10 @@ class BudgetTracker:
         if self._cleared.get(look):
             self._cleared[look] -= 1
         so_far = replace(look, noise=look.noise / math.sqrt(uses))
-        bill = added(self.bill, {so_far: -1})
+        bill = added(self.ledger, {so_far: -1})
         bill = added(bill, {replace(look, noise=look.noise / math.sqrt(uses + 1)): 1})
         self._afford(bill)
-        self.bill = {kind: times for kind, times in bill.items() if times}
+        self.ledger = {kind: times for kind, times in bill.items() if times}
 
     def _afford(self, bill: Ledger) -> None:
         """Refuse a bill that, with all that was cleared, exceeds the budget."""

@@ -17,8 +17,8 @@ from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportData, Reproduce
 from fedfomo.report.inputs import FinalResult, ReportInput
 from fedfomo.report.per_example import examine, label_counts
 from fedfomo.simulation.client_batching import Timings
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult
-from fedfomo.simulation.worker import FederatedProblem
 
 
 @dataclass

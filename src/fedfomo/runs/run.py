@@ -32,8 +32,8 @@ from fedfomo.runs.provenance import check_clients, check_machine, environment_of
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Listener, Watcher
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
-from fedfomo.simulation.worker import FederatedProblem
 
 Tell = Callable[[str], None]
 

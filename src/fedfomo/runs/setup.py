@@ -17,7 +17,7 @@ from fedfomo.datasets.standardise import Scale
 from fedfomo.errors import InputError, unknown
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.worker import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The hands that carry out orders: this process, or one process per core.
+"""Who runs batches of clients: this process, or one process per core.
 
 Workers are forked, so data and architecture need no copying; from then on only short JSON messages cross the
 pipes, and tensors pass through files. Each worker has one torch thread: two threads in one process fight for
-cores as soon as the machine is busy, and one thread everywhere makes results independent of the crew.
+cores as soon as the machine is busy, and one thread everywhere makes results independent of the number of workers.
 """
 
 from __future__ import annotations
@@ -26,65 +26,65 @@ from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.model import Score
 from fedfomo.errors import InputError, is_disk_fault, sentence_of
 from fedfomo.simulation.client_batching import Timings
-from fedfomo.simulation.huge_pages import use_huge_pages
-from fedfomo.simulation.process_utils import exit_with_parent
-from fedfomo.simulation.worker import Batch, BatchResult, ClientJob, ClientResult, ClientRunner, Update
+from fedfomo.simulation.process_utils import exit_with_parent, use_huge_pages
+from fedfomo.simulation.scheduling import Batch, BatchResult, ClientJob, ClientResult
+from fedfomo.simulation.worker import ClientRunner
 
 
 class WorkerError(RuntimeError):
-    """A worker process died or failed while it carried out an order."""
+    """A worker process died or failed while it ran a batch."""
 
 
 class WorkerLostError(WorkerError):
-    """A worker process is gone, and nobody knows why."""
+    """A worker process is gone for an unknown reason."""
 
 
 class Executor(Protocol):
-    """Carries out orders, in any sequence."""
+    """Runs batches, in any sequence."""
 
-    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Yield reports as they become ready."""
+    def run_batches(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Yield results as they become ready."""
         ...
 
     def close(self) -> None:
-        """Let everybody go."""
+        """End all workers."""
         ...
 
 
-def make_executor(client_side: Callable[[], ClientRunner], num_workers: int) -> Executor:
-    """Return a crew of that many processes; 0 means this process alone."""
+def make_executor(make_runner: Callable[[], ClientRunner], num_workers: int) -> Executor:
+    """Return an executor of that many processes; 0 means this process alone."""
     if num_workers == 0 or "fork" not in multiprocessing.get_all_start_methods():
-        return SerialExecutor(client_side())
-    return ProcessExecutor(client_side, num_workers)
+        return SerialExecutor(make_runner())
+    return ProcessExecutor(make_runner, num_workers)
 
 
 class SerialExecutor:
-    """The crew of one that needs no messages."""
+    """Runs batches in this process, without any messages."""
 
-    def __init__(self, client_side: ClientRunner) -> None:
-        self._client_side = client_side
+    def __init__(self, runner: ClientRunner) -> None:
+        self._runner = runner
 
-    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Work through the orders one by one."""
+    def run_batches(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Run the batches one by one."""
         with one_torch_thread():
-            for order in orders:
-                yield self._client_side.run_batch(order)
+            for batch in batches:
+                yield self._runner.run_batch(batch)
 
     def close(self) -> None:
-        """Do nothing."""
+        """There are no workers to end."""
 
 
 class ProcessExecutor:
-    """Forked processes, each busy with one order at a time."""
+    """Forked processes, each busy with one batch at a time."""
 
-    def __init__(self, client_side: Callable[[], ClientRunner], num_workers: int) -> None:
+    def __init__(self, make_runner: Callable[[], ClientRunner], num_workers: int) -> None:
         context = multiprocessing.get_context("fork")
         self._processes: dict[Connection, BaseProcess] = {}
         for _ in range(num_workers):
             ours, theirs = context.Pipe()
             # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
             inherited = [*self._processes, ours]
-            process = context.Process(target=_work, args=(client_side, theirs, inherited, os.getpid()), daemon=True)
+            process = context.Process(target=_work, args=(make_runner, theirs, inherited, os.getpid()), daemon=True)
             with warnings.catch_warnings():
                 # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -92,9 +92,9 @@ class ProcessExecutor:
             theirs.close()
             self._processes[ours] = process
 
-    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Hand each idle worker the next order, in the order given."""
-        waiting = iter(orders)
+    def run_batches(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Give each idle worker the next batch, in the sequence given."""
+        waiting = iter(batches)
         busy: dict[Connection, Batch] = {}
         try:
             for connection in self._processes:
@@ -102,9 +102,9 @@ class ProcessExecutor:
             while busy:
                 for connection in wait(list(busy)):
                     assert isinstance(connection, Connection)  # noqa: S101 - narrows the type
-                    report = self._receive(connection, busy.pop(connection))
+                    result = self._receive(connection, busy.pop(connection))
                     self._assign(connection, next(waiting, None), busy)
-                    yield report
+                    yield result
         finally:
             if busy:  # interrupted: what the workers are doing is of no use any more
                 self.close()
@@ -117,29 +117,29 @@ class ProcessExecutor:
             connection.close()
         self._processes = {}
 
-    def _assign(self, connection: Connection, order: Batch | None, busy: dict[Connection, Batch]) -> None:
-        if order is not None:
-            busy[connection] = order
+    def _assign(self, connection: Connection, batch: Batch | None, busy: dict[Connection, Batch]) -> None:
+        if batch is not None:
+            busy[connection] = batch
             with suppress(BrokenPipeError):  # `_receive` finds out why
-                connection.send_bytes(to_json(order))
+                connection.send_bytes(to_json(batch))
 
-    def _receive(self, connection: Connection, order: Batch) -> BatchResult:
+    def _receive(self, connection: Connection, batch: Batch) -> BatchResult:
         try:
             content = connection.recv_bytes()
         except (EOFError, ConnectionResetError):
             process = self._processes[connection]
             process.join()
             raise WorkerLostError(
-                f"a worker process died (exit code {process.exitcode}) with {describe_clients(order)} in round"
-                f" {order.round}; memory may have run out"
+                f"a worker process died (exit code {process.exitcode}) with {describe_clients(batch)} in round"
+                f" {batch.round}; memory may have run out"
             ) from None
-        return read_answer(content, order)
+        return read_reply(content, batch)
 
 
 def _work(
-    client_side: Callable[[], ClientRunner], orders: Connection, inherited: Sequence[Connection], coordinator: int
+    make_runner: Callable[[], ClientRunner], batches: Connection, inherited: Sequence[Connection], coordinator: int
 ) -> None:
-    """Carry out orders until the other end of the pipe is gone."""
+    """Run batches until the other end of the pipe is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the coordinating process handles both, and ends its workers
         signal.signal(number, signal.SIG_IGN)
     exit_with_parent(coordinator)
@@ -148,16 +148,16 @@ def _work(
     torch.set_num_threads(1)
     use_huge_pages()
     gc.freeze()  # what was there before the fork stays: no need to look through it again and again
-    side = client_side()
+    runner = make_runner()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            orders.send_bytes(to_json(answer(side, read_order(orders.recv_bytes()))))
+            batches.send_bytes(to_json(run_or_describe_error(runner, read_batch(batches.recv_bytes()))))
 
 
-def answer(side: ClientRunner, order: Batch) -> Any:
-    """Return the report, or in its place what went wrong."""
+def run_or_describe_error(runner: ClientRunner, batch: Batch) -> Any:
+    """Return the results, or in their place what went wrong."""
     try:
-        return side.run_batch(order)
+        return runner.run_batch(batch)
     except OSError as error:
         if is_disk_fault(error):
             return {"errno": error.errno, "path": str(error.filename)}
@@ -169,40 +169,33 @@ def answer(side: ClientRunner, order: Batch) -> Any:
 
 
 def to_json(message: Any) -> bytes:
-    """Spell out an order, or an answer to one."""
+    """Write a batch, or the reply to one, as JSON."""
     return json.dumps(message, default=vars).encode()
 
 
-def read_order(content: bytes) -> Batch:
-    """Read an order."""
-    order: dict[str, Any] = json.loads(content)
-    for part in order["parts"]:
-        update = part["update"]
-        part["update"] = update and Update(_score(update["score"]), update["gradients"], update["losses"])
-    return Batch(order["round"], [ClientJob(**part) for part in order["parts"]], order["file"])
+def read_batch(content: bytes) -> Batch:
+    """Read a batch."""
+    found: dict[str, Any] = json.loads(content)
+    return Batch(found["round"], [ClientJob(**job) for job in found["jobs"]], found["file"])
 
 
-def read_answer(content: bytes, order: Batch) -> BatchResult:
-    """Read the report on an order; raise what went wrong."""
+def read_reply(content: bytes, batch: Batch) -> BatchResult:
+    """Read the results of a batch; raise what went wrong."""
     found: dict[str, Any] = json.loads(content)
     if "errno" in found:
         raise OSError(found["errno"], os.strerror(found["errno"]), found["path"])
     if "refusal" in found:
         raise InputError(found["refusal"])
     if "failure" in found:
-        raise WorkerError(f"{describe_clients(order)} failed in round {order.round}:\n{found['failure']}")
-    for outcome in found["outcomes"]:
+        raise WorkerError(f"{describe_clients(batch)} failed in round {batch.round}:\n{found['failure']}")
+    for result in found["results"]:
         for name in ("score_after_update", "score_after_training"):
-            outcome[name] = _score(outcome[name])
-    outcomes = [ClientResult(**outcome) for outcome in found["outcomes"]]
-    return BatchResult(outcomes, found["checksums"], Timings(**found["seconds"]))
+            result[name] = None if result[name] is None else Score(**result[name])
+    results = [ClientResult(**result) for result in found["results"]]
+    return BatchResult(results, found["checksums"], Timings(**found["seconds"]))
 
 
-def _score(found: dict[str, Any] | None) -> Score | None:
-    return None if found is None else Score(**found)
-
-
-def describe_clients(order: Batch) -> str:
-    """Say whose order it is."""
-    ids = [str(part.client) for part in order.parts]
+def describe_clients(batch: Batch) -> str:
+    """Name the clients of a batch."""
+    ids = [str(job.client) for job in batch.jobs]
     return f"client {ids[0]}" if len(ids) == 1 else f"one of clients {', '.join(ids)}"

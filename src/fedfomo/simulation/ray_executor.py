@@ -1,8 +1,8 @@
-"""Hands on more than one machine: one Ray actor for every core that is asked for.
+"""Workers on more than one machine: one Ray actor for every core that is asked for.
 
-No file system is shared. With an order go the tensors that it names, as safetensors under the names of their files;
-back come the report and the file of results, which this process puts beside its own. Orders, groups of clients and
-files are those of worker processes, and so is every bit. What never changes (data, network, method) is sent once by
+No file system is shared. With a batch go the tensors that it names, as safetensors under the names of their files;
+back come the results and their file, which this process puts beside its own. Batches and files are those of worker
+processes, and so is every bit. What never changes (data, network, method) is sent once by
 Ray itself, which pickles it: a Ray cluster runs whatever its users send, so it must be the user's own.
 """
 
@@ -26,46 +26,47 @@ from fedfomo.errors import InputError, require
 from fedfomo.simulation.executors import (
     WorkerError,
     WorkerLostError,
-    answer,
     describe_clients,
-    read_answer,
-    read_order,
+    read_batch,
+    read_reply,
+    run_or_describe_error,
     to_json,
 )
-from fedfomo.simulation.huge_pages import use_huge_pages
-from fedfomo.simulation.worker import Batch, BatchResult, ClientRunner
+from fedfomo.simulation.process_utils import use_huge_pages
+from fedfomo.simulation.scheduling import Batch, BatchResult
+from fedfomo.simulation.worker import ClientRunner
 
-MakeClientSide = Callable[[TensorStore], ClientRunner]
+MakeRunner = Callable[[TensorStore], ClientRunner]
 
 
 class RayExecutor:
-    """Ray actors, each busy with one order at a time."""
+    """Ray actors, each busy with one batch at a time."""
 
-    def __init__(self, client_side: MakeClientSide, files: TensorStore, num_workers: int) -> None:
+    def __init__(self, make_runner: MakeRunner, files: TensorStore, num_workers: int) -> None:
         self._ray = _import_ray()
         self._files = files.reopen()
         self._actors: list[Any] = []
-        self._is_ours = connect(self._ray, num_workers)
+        self._owns_cluster = connect(self._ray, num_workers)
         try:
-            self._hire(client_side, num_workers)
+            self._start_actors(make_runner, num_workers)
         except BaseException:
             self.close()
             raise
 
-    def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Hand each idle actor the next order, in the order given."""
-        waiting = iter(orders)
+    def run_batches(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Give each idle actor the next batch, in the sequence given."""
+        waiting = iter(batches)
         busy: dict[Any, tuple[Any, Batch]] = {}  # by what Ray promises to deliver
-        self._files.forget()  # the orders of one call read the same files; those of the next have others
+        self._files.forget()  # the batches of one call read the same files; those of the next have others
         try:
             for actor in self._actors:
                 self._assign(actor, next(waiting, None), busy)
             while busy:
                 for promise in self._ray.wait(list(busy))[0]:
-                    actor, order = busy.pop(promise)
-                    report = self._receive(promise, order)
+                    actor, batch = busy.pop(promise)
+                    result = self._receive(promise, batch)
                     self._assign(actor, next(waiting, None), busy)
-                    yield report
+                    yield result
         finally:
             if busy:  # interrupted: what the actors are doing is of no use any more
                 self.close()
@@ -75,16 +76,16 @@ class RayExecutor:
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors = []
-        if self._is_ours:
+        if self._owns_cluster:
             self._ray.shutdown()
-        self._is_ours = False
+        self._owns_cluster = False
 
-    def _hire(self, client_side: MakeClientSide, num_workers: int) -> None:
+    def _start_actors(self, make_runner: MakeRunner, num_workers: int) -> None:
         ray = self._ray
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(num_workers <= cores, f"{num_workers} workers for a Ray cluster of {cores} cores: lower --workers")
         ray.util.register_serializer(Model, serializer=serialise_model, deserializer=deserialise_model)
-        given = ray.put(client_side)
+        given = ray.put(make_runner)
         actor = ray.remote(num_cpus=1)(_Actor)
         self._actors = [actor.remote(given) for _ in range(num_workers)]
         try:
@@ -94,34 +95,34 @@ class RayExecutor:
         for theirs in found:  # other versions, other bits
             require(theirs == _versions(), f"a Ray worker has {theirs}, this process {_versions()}: install the same")
 
-    def _assign(self, actor: Any, order: Batch | None, busy: dict[Any, tuple[Any, Batch]]) -> None:
-        if order is not None:
-            busy[actor.run_batches.remote(to_json(order), collect_tensors(order, self._files))] = actor, order
+    def _assign(self, actor: Any, batch: Batch | None, busy: dict[Any, tuple[Any, Batch]]) -> None:
+        if batch is not None:
+            busy[actor.run_batch.remote(to_json(batch), collect_tensors(batch, self._files))] = actor, batch
 
-    def _receive(self, promise: Any, order: Batch) -> BatchResult:
+    def _receive(self, promise: Any, batch: Batch) -> BatchResult:
         try:
             content, written = self._ray.get(promise)
-        except self._ray.exceptions.RayTaskError as error:  # what went wrong with clients themselves is in an answer
+        except self._ray.exceptions.RayTaskError as error:  # what went wrong with clients themselves is in a reply
             raise WorkerError(
-                f"a Ray worker failed over {describe_clients(order)} in round {order.round}:\n{error}"
+                f"a Ray worker failed over {describe_clients(batch)} in round {batch.round}:\n{error}"
             ) from None
         except self._ray.exceptions.RayError as error:
             raise WorkerLostError(
-                f"a Ray worker was lost with {describe_clients(order)} in round {order.round} ({_first_line(error)});"
+                f"a Ray worker was lost with {describe_clients(batch)} in round {batch.round} ({_first_line(error)});"
                 " its machine may be gone, or memory may have run out"
             ) from None
-        report = read_answer(content, order)
+        result = read_reply(content, batch)
         for file, tensors in written.items():
             self._files.save(file, load(tensors))
         checksums, self._files.checksums = self._files.checksums, {}
-        return BatchResult(report.outcomes, checksums, report.seconds)
+        return BatchResult(result.results, checksums, result.seconds)
 
 
-def collect_tensors(order: Batch, files: TensorStore) -> dict[str, bytes]:
-    """Return the files that an order names, each with no more than the tensors that it names."""
+def collect_tensors(batch: Batch, files: TensorStore) -> dict[str, bytes]:
+    """Return the files that a batch names, each with no more than the tensors that it names."""
     sent: dict[str, Flat] = {}
-    for part in order.parts:
-        tensors = files.load({place: place for place in part.places() if not place.startswith("=")})
+    for job in batch.jobs:
+        tensors = files.load({place: place for place in job.places() if not place.startswith("=")})
         for place, tensor in tensors.items():
             file, name = place.split("#", 1)
             sent.setdefault(file, {})[name] = tensor
@@ -129,24 +130,24 @@ def collect_tensors(order: Batch, files: TensorStore) -> dict[str, bytes]:
 
 
 class _Actor:
-    """All clients' halves, in a process somewhere; of an order nothing stays behind."""
+    """Runs clients in a process somewhere; of a batch nothing stays behind."""
 
-    def __init__(self, client_side: MakeClientSide) -> None:
+    def __init__(self, make_runner: MakeRunner) -> None:
         torch.set_num_threads(1)
         use_huge_pages()
         self._files = TensorStore(Path(tempfile.gettempdir()), durable=False)
-        self._side = client_side(self._files)
+        self._runner = make_runner(self._files)
 
     def versions(self) -> str:
         return _versions()
 
-    def run_batches(self, order: bytes, sent: dict[str, bytes]) -> tuple[bytes, dict[str, bytes]]:
+    def run_batch(self, batch: bytes, sent: dict[str, bytes]) -> tuple[bytes, dict[str, bytes]]:
         with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
             self._files.folder = Path(folder)
             for name, tensors in sent.items():
                 (self._files.folder / name).write_bytes(tensors)
-            content = to_json(answer(self._side, read_order(order)))
-            self._files.forget()  # the next order may bring a file of the same name with other tensors
+            content = to_json(run_or_describe_error(self._runner, read_batch(batch)))
+            self._files.forget()  # the next batch may bring a file of the same name with other tensors
             written = [path for path in self._files.folder.iterdir() if path.name not in sent]
             return content, {path.name: path.read_bytes() for path in written}
 

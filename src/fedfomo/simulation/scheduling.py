@@ -1,83 +1,89 @@
-"""How the work of a round is cut into orders: into few, if they are small, and so that no worker waits for the last."""
+"""The work of a round: one job per client, cut into batches that a worker runs at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from fedfomo.core.client import ClientId
-from fedfomo.simulation.worker import Batch, ClientJob, ClientResult, Update
+from fedfomo.core.model import Score
+from fedfomo.engine.tensor_store import References
+from fedfomo.simulation.client_batching import Timings
 
-# Up to so many clients a worker, one client too many is felt.
-FEW = 16
+
+@dataclass(frozen=True)
+class ClientJob:
+    """What one client is to do in a round; tensors are named, not carried."""
+
+    client: ClientId
+    download: References
+    memory: References | None  # None: the client has none yet
+    trains: bool  # False: personalise only
+    is_scored: bool  # on the client's test examples
+    ledger: list[list[Any]]  # earlier queries on the client's private records
+    attempts: int  # how often the queries of this job are charged
+    model: References | None  # what a client without budget is left with; None: it has none yet
+
+    def places(self) -> list[str]:
+        """Return the places of all tensors that this job may read."""
+        return [place for named in (self.download, self.memory, self.model) for place in (named or {}).values()]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The jobs of some clients in one round."""
+
+    round: int
+    jobs: Sequence[ClientJob]
+    file: str  # for the results
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What came of one client's job."""
+
+    client: ClientId
+    model: References  # what the client would use now
+    memory: References
+    upload: References | None
+    score_after_update: Score | None
+    score_after_training: Score | None
+    gradients: int  # examples × passes that were differentiated
+    ledger: list[list[Any]]  # the queries of this job
+    exceeds_budget: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
+    is_rolled_back: bool  # its training diverged: its memory is that from before
+    losses: Sequence[float]  # of the models that the client evaluated, as its evaluator returned them
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What came of a batch."""
+
+    results: Sequence[ClientResult]
+    checksums: Mapping[str, str]
+    seconds: Timings
 
 
 @dataclass(frozen=True)
 class BatchPolicy:
-    """How many clients share an order, and so a message, a file and perhaps a computation."""
+    """How many clients share a batch, and so a message, a file and perhaps a computation."""
 
     is_stacked: bool
     workers: int
     model_bytes: int
-    may_split: bool = False  # whether a client may personalise in one order and train in another
 
     def size(self, num_clients: int) -> int:
-        """Return the number of clients an order; if they are stacked, it must not depend on who does the work."""
+        """Return the number of clients in a batch; if they are stacked, it must not depend on the workers."""
         if self.is_stacked:
             return min(max(16, num_clients // 16), 64)
-        # Several orders a worker balance the load; several clients an order save files, if these stay small.
+        # Several batches per worker balance the load; several clients per batch save files, if these stay small.
         fair = num_clients // (8 * max(1, self.workers))
         return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
 
-    def idle_at_the_end(self, num_clients: int) -> int:
-        """Return how many workers would wait while the others train one client more, if that is worth a thought."""
-        is_felt = self.workers < num_clients < FEW * self.workers
-        return -num_clients % self.workers if self.may_split and not self.is_stacked and is_felt else 0
-
-
-class RoundSchedule:
-    """The orders of one round, in sequence.
-
-    Fifteen clients on two workers would leave one idle for as long as the fifteenth trains, since no training can
-    be shared. So half of the clients personalise early, all of them in the hands of the workers that would be
-    idle, and train last, in whichever hands are free: each worker then has as much to do as the others.
-    """
-
-    def __init__(self, round: int, parts: Sequence[ClientJob], grouping: BatchPolicy, sitting: str = "") -> None:
-        self._round = round
-        self._sitting = sitting  # part of every file's name
-        self._size = grouping.size(len(parts))
-        self._updates: dict[ClientId, ClientResult] = {}  # of clients that have personalised and not trained
-        self._num_idle = grouping.idle_at_the_end(sum(part.trains for part in parts))
-        trained = [part for part in parts if part.trains]
-        self._split = trained[len(trained) // 2 + 1 :] if self._num_idle else []
-        ids = {part.client for part in self._split}
-        self._whole = [part for part in parts if part.client not in ids]
-
-    def __iter__(self) -> Iterator[Batch]:
-        for number in range(self._num_idle):
-            early = self._split[number :: self._num_idle]
-            if early:
-                yield self._order([replace(part, trains=False) for part in early], "updates")
-        for start in range(0, len(self._whole), self._size):
-            yield self._order(self._whole[start : start + self._size])
-        for part in self._split:
-            yield self._order([self._rest_of(part)])
-
-    def is_whole(self, outcome: ClientResult) -> bool:
-        """Tell whether a client is done; if it has only personalised, keep that until it trains."""
-        if outcome.upload is None and any(part.client == outcome.client for part in self._split):
-            self._updates[outcome.client] = outcome
-            return False
-        return True
-
-    def _order(self, parts: Sequence[ClientJob], what: str = "clients") -> Batch:
-        file = f"round-{self._round:05d}-{what}-{parts[0].client:05d}-{self._sitting}.safetensors"
-        return Batch(self._round, parts, file)
-
-    def _rest_of(self, part: ClientJob) -> ClientJob:
-        made = self._updates.pop(part.client, None)
-        if made is None:  # still in the making: whoever is free does all of it, to the same bits
-            return part
-        update = Update(made.score_after_update, made.gradients, made.losses)
-        return replace(part, memory=made.memory, before=part.memory, update=update)
+    def batches(self, round: int, jobs: Sequence[ClientJob], session: str = "") -> Iterator[Batch]:
+        """Cut the jobs of a round into batches; the session is part of every file's name."""
+        size = self.size(len(jobs))
+        for start in range(0, len(jobs), size):
+            batch = jobs[start : start + size]
+            yield Batch(round, batch, f"round-{round:05d}-clients-{batch[0].client:05d}-{session}.safetensors")

@@ -1,8 +1,4 @@
-"""A whole run: rounds, scores, checkpoints, and the last federated update.
-
-Between rounds a run is a `Checkpoint` and nothing else: every round starts by reading one and ends by making the
-next, so going on after a crash and going on without one are the same code.
-"""
+"""A simulated run: rounds, scores, log lines, and the last federated update."""
 
 from __future__ import annotations
 
@@ -35,18 +31,19 @@ from fedfomo.core.round import (
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.engine.runner import PlayedRound, Runner
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.io import to_json
 from fedfomo.privacy.accountant import EpsilonSpent, from_rows
 from fedfomo.simulation.callbacks import Listener, Watcher
 from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.dropout import Failures, draw_failures
 from fedfomo.simulation.executors import Executor, make_executor
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.ray_executor import RayExecutor
 from fedfomo.simulation.scheduling import BatchPolicy
-from fedfomo.simulation.transport import SimulatedTransport
-from fedfomo.simulation.worker import ClientRunner, FederatedProblem, stack_of
+from fedfomo.simulation.transport import Failures, SimulatedTransport, draw_failures
+from fedfomo.simulation.worker import ClientRunner, RunSetup
 
 # Beyond this many clients, a dense matrix is more than a reader can use or a disk should hold.
 DENSE_LIMIT = 1000
@@ -78,219 +75,178 @@ def simulate(
     watcher: Watcher | None = None,
     listener: Listener | None = None,
 ) -> RunResult:
-    """Play all rounds, or those that a checkpoint leaves to play, and one more federated update at the end."""
+    """Run all rounds, or those that a checkpoint leaves to run, and one more federated update at the end."""
     with _tensor_files(home) as files, one_torch_thread():
-        start = problem.start(plan.rounds)
-        guard = problem.guard(plan.rounds)
-        if guard is not None:
-            guard.check(problem.model_of(algorithm), problem.clients)
-        is_stacked = plan.vectorise and stack_of(problem, problem.model_of(algorithm)) is not None
-        client_side = partial(ClientRunner, problem, start, algorithm, is_stacked=is_stacked)
+        setup = RunSetup.of(problem, algorithm, plan.rounds, may_stack=plan.vectorise)
+        make_runner = partial(ClientRunner, setup)
         if plan.executor == "ray":
-            crew: Executor = RayExecutor(client_side, files, max(1, plan.workers))
+            executor: Executor = RayExecutor(make_runner, files, max(1, plan.workers))
         else:
-            crew = make_executor(lambda: client_side(files.reopen()), min(plan.workers, len(problem.clients)))
+            executor = make_executor(lambda: make_runner(files.reopen()), min(plan.workers, len(problem.clients)))
         try:
-            grouping = BatchPolicy(is_stacked, plan.workers, 4 * len(problem.initial), may_split=guard is None)
-            run = _Run(problem, algorithm, plan, home, watcher, listener, files, crew, grouping)
-            checkpoint = (home and home.checkpoints.newest(home.configuration)) or run.start()
-            if home:
-                home.truncate_log(checkpoint.log_bytes)
-            files.checksums.update(checkpoint.checksums)
-            if watcher:
-                watcher.start(checkpoint.rounds_done)
-            while checkpoint.rounds_done < plan.rounds:
-                checkpoint = run.run_round(checkpoint)
-            return run.finish(checkpoint)
+            run = _SimulatedRun(setup, plan, home, watcher, listener, files, executor)
+            return run.finish(run.run())
         finally:
-            crew.close()
+            executor.close()
 
 
-class _Run:
-    """The constants of a run, and the step from one checkpoint to the next."""
+class _SimulatedRun(Runner):
+    """A run whose clients are on this machine."""
 
     def __init__(
         self,
-        problem: FederatedProblem,
-        algorithm: AnyAlgorithm,
-        plan: SimulationConfig,
-        home: RunDirectory | None,
+        setup: RunSetup,
+        config: SimulationConfig,
+        run_dir: RunDirectory | None,
         watcher: Watcher | None,
         listener: Listener | None,
         files: TensorStore,
-        crew: Executor,
-        grouping: BatchPolicy,
+        executor: Executor,
     ) -> None:
+        problem, algorithm = setup.problem, setup.algorithm
+        federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
+        super().__init__(federation, config.rounds, files, run_dir)
         self._problem = problem
-        self._algorithm = algorithm
-        self._plan = plan
-        self._home = home
+        self._config = config
         self._watcher = watcher
         self._listener = listener
-        self._files = files
-        self._guard = problem.guard(plan.rounds)
-        self._federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
+        self._privacy = setup.privacy
+        self._seconds = Timings()  # of the last round
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
         self._last_round = self._last_rounds()
+        policy = BatchPolicy(setup.is_stacked, config.workers, 4 * len(problem.initial))
         client_done = watcher.client_done if watcher else None
-        self._exchange = SimulatedTransport(problem, algorithm, crew, files, grouping, client_done)
+        self._transport = SimulatedTransport(problem, algorithm, executor, files, policy, client_done)
 
-    def start(self) -> Checkpoint:
-        state = self._algorithm.start_server(self._problem.start(self._plan.rounds))
-        references = self._files.save("start.safetensors", messages.pack(state))
-        configuration = self._home.configuration if self._home else ""
-        return Checkpoint(
-            configuration, 0, references, {}, {}, {}, asdict(CommunicationCost()), 0, 0, self._files.checksums
-        )
+    def start_server(self) -> Any:
+        return self.federation.algorithm.start_server(self._problem.start(self.rounds))
 
-    def run_round(self, before: Checkpoint) -> Checkpoint:
-        round, plan = before.rounds_done, self._plan  # noqa: A001
-        cohort = self._cohort(round)
-        self._hand_over(before)
-        self._exchange.failures = self._failures(round, cohort)
-        is_scored = (round + 1) % plan.evaluate_every == 0
-        self._exchange.scored = [client for client in cohort if is_scored or self._last_round.get(client) == round]
-        earlier = replace(self._exchange.seconds)
-        played = run_round(self._federation, self._state(before), round, cohort, self._exchange)
-        refused = {**self._exchange.rolled_back(), **played.refused}
-        played = replace(played, refused=dict(sorted(refused.items())))
-        after_update, after_training = self._exchange.scores()
-        seconds = self._exchange.seconds.since(earlier)
-        line = self._line(round, cohort, played, after_update, after_training)
-        log_bytes = self._log(line, played.state, seconds)
-        after = Checkpoint(
-            models=self._exchange.models if self._guard else {},
-            bills=self._exchange.bills,
-            configuration=before.configuration,
-            rounds_done=round + 1,
-            state=self._files.save(f"round-{round:05d}-server.safetensors", messages.pack(played.state)),
-            memories=self._exchange.memories,
-            scores_after_training={**before.scores_after_training, **after_training},
-            refusals={**before.refusals, **{c: before.refusals.get(c, 0) + 1 for c in played.refused}},
-            traffic=asdict(CommunicationCost(**before.traffic) + played.traffic),
-            gradients=before.gradients + self._exchange.gradients(),
-            log_bytes=log_bytes,
-            log_checksum=self._home.log_checksum if self._home else None,
-            checksums={},
-        )
-        after = after.with_checksums(self._files.checksums)
-        if self._home:
-            self._home.checkpoints.save(after)
-        self._files.delete_all_but(self._home.checkpoints.files_in_use() if self._home else after.files())
-        if self._listener:  # once the round is safe, whatever comes of telling
-            self._listener(json.loads(to_json(line)), seconds)
+    def on_start(self, rounds_done: int) -> None:
         if self._watcher:
-            self._watcher.round_done(round, after_update, after_training)
-        return after
+            self._watcher.start(rounds_done)
+
+    def play_round(self, before: Checkpoint) -> PlayedRound:
+        round, transport = before.rounds_done, self._transport  # noqa: A001
+        cohort = self._cohort(round)
+        self._restore_clients(before)
+        transport.failures = self._failures(round, cohort)
+        is_scored = (round + 1) % self._config.evaluate_every == 0
+        transport.scored = [client for client in cohort if is_scored or self._last_round.get(client) == round]
+        earlier = replace(transport.seconds)
+        result = run_round(self.federation, self.state_of(before), round, cohort, transport)
+        refused = {**transport.rolled_back(), **result.refused}
+        result = replace(result, refused=dict(sorted(refused.items())))
+        self._seconds = transport.seconds.since(earlier)
+        if self.run_dir:
+            self._write_affinity(self.run_dir, round, result.state)
+            self.run_dir.log_seconds({"round": round, **asdict(self._seconds)})
+        return PlayedRound(
+            result=result,
+            log=self._log_line(round, cohort, result),
+            after_training=transport.scores()[1],
+            memories=transport.memories,
+            models=transport.models if self._privacy else {},
+            ledgers=transport.ledgers,
+            gradients=transport.gradients(),
+        )
+
+    def on_round_saved(self, round: int, played: PlayedRound) -> None:
+        if self._listener:
+            self._listener(json.loads(to_json(played.log)), self._seconds)
+        if self._watcher:
+            self._watcher.round_done(round, *self._transport.scores())
 
     def finish(self, last: Checkpoint) -> RunResult:
         """Let every client, not only the last cohort, personalise once more."""
-        state, round = self._state(last), last.rounds_done  # noqa: A001
-        everyone = range(self._federation.num_clients)
-        downloads = configure_clients(self._federation, state, round, everyone)
-        self._hand_over(last)
-        self._exchange.scored = everyone
-        models = self._exchange.personalise(round, downloads)
-        traffic = CommunicationCost(**last.traffic) + traffic_of(len(self._problem.initial), downloads, {})
-        # The server is not told what clients took in this last update: their memories know. Whoever could not pay for
-        # it took nothing, and remembers what it took before.
-        moved = sorted(set(everyone).difference(self._exchange.spent()))
-        taken = self._algorithm.mixing_matrix(state, {client: self._exchange.memory_of(client) for client in moved})
-        self._files.forget()
+        state, round, transport = self.state_of(last), last.rounds_done, self._transport  # noqa: A001
+        everyone = range(self.federation.num_clients)
+        downloads = configure_clients(self.federation, state, round, everyone)
+        self._restore_clients(last)
+        transport.scored = everyone
+        models = transport.personalise(round, downloads)
+        traffic = CommunicationCost(**last.traffic) + traffic_of(self.federation.model_size, downloads, {})
+        # The server does not learn what clients took in this last update: their memories know. Whoever could not pay
+        # for it took nothing, and remembers what it took before.
+        moved = sorted(set(everyone).difference(transport.out_of_budget()))
+        taken = self.federation.algorithm.mixing_matrix(
+            state, {client: transport.memory_of(client) for client in moved}
+        )
+        self.tensors.forget()
         return RunResult(
             models=models,
-            after_update=self._exchange.scores()[0],
+            after_update=transport.scores()[0],
             after_training=last.scores_after_training,
             traffic=traffic,
-            affinity=self._algorithm.affinity(state),
+            affinity=self.federation.algorithm.affinity(state),
             taken=taken,
             refusals=last.refusals,
-            gradients=last.gradients + self._exchange.gradients(),
-            seconds=self._exchange.seconds,
-            spent={client: self._spent(client) for client in everyone} if self._guard else None,
+            gradients=last.gradients + transport.gradients(),
+            seconds=transport.seconds,
+            spent={client: self._spent(client) for client in everyone} if self._privacy else None,
         )
 
-    def _hand_over(self, checkpoint: Checkpoint) -> None:
-        """Give clients back what they had between rounds; a round that may have been played before is paid again."""
-        self._exchange.memories = checkpoint.memories
-        self._exchange.models = checkpoint.models
-        self._exchange.bills = checkpoint.bills
-        if self._guard and self._guard.privacy.mode == "deployment" and self._home:
-            self._exchange.attempts = self._home.count_attempt(checkpoint.rounds_done)
+    def _restore_clients(self, checkpoint: Checkpoint) -> None:
+        """Give clients back what they had between rounds; a round that may have been run before is paid again."""
+        transport = self._transport
+        transport.memories, transport.models = checkpoint.memories, checkpoint.models
+        transport.ledgers = checkpoint.ledgers
+        if self._privacy and self._privacy.privacy.mode == "deployment" and self.run_dir:
+            transport.attempts = self.run_dir.count_attempt(checkpoint.rounds_done)
 
     def _spent(self, client: ClientId) -> EpsilonSpent:
-        assert self._guard is not None  # noqa: S101 - narrows the type
-        return self._guard.spent(from_rows(self._exchange.bills.get(client, [])))
+        assert self._privacy is not None  # noqa: S101 - narrows the type
+        return self._privacy.spent(from_rows(self._transport.ledgers.get(client, [])))
 
     def _cohort(self, round: int) -> list[ClientId]:
-        federation = self._federation
-        return sample_clients(federation.num_clients, self._plan.participation, federation.seed, round)
+        federation = self.federation
+        return sample_clients(federation.num_clients, self._config.participation, federation.seed, round)
 
     def _failures(self, round: int, cohort: list[ClientId]) -> Failures:
-        plan, federation = self._plan, self._federation
-        return draw_failures(
-            cohort, federation.num_clients, plan.client_dropout, plan.late_fraction, federation.seed, round
-        )
+        config, federation = self._config, self.federation
+        chances = config.client_dropout, config.late_fraction
+        return draw_failures(cohort, federation.num_clients, *chances, federation.seed, round)
 
     def _last_rounds(self) -> dict[ClientId, int]:
         """Find the last round in which each client works, without a look at more rounds than that takes."""
         last: dict[ClientId, int] = {}
-        for round in reversed(range(self._plan.rounds)):  # noqa: A001
+        for round in reversed(range(self.rounds)):  # noqa: A001
             cohort = self._cohort(round)
             for client in set(cohort).difference(self._failures(round, cohort).dropped):
                 last.setdefault(client, round)
-            if len(last) == self._federation.num_clients:
+            if len(last) == self.federation.num_clients:
                 break
         return last
 
-    def _state(self, checkpoint: Checkpoint) -> Any:
-        return messages.unpack(messages_of(self._algorithm).state, self._files.load(checkpoint.state))
-
-    def _line(
-        self,
-        round: int,
-        cohort: list[ClientId],
-        played: RoundResult[Any],
-        after_update: Mapping[ClientId, Score],
-        after_training: Mapping[ClientId, Score],
-    ) -> dict[str, Any]:
-        """Return what the log says of a round."""
+    def _log_line(self, round: int, cohort: list[ClientId], result: RoundResult[Any]) -> dict[str, Any]:
+        transport, config = self._transport, self._config
+        after_update, after_training = transport.scores()
         privacy: dict[str, Any] = {}
         # Exact losses of private records stay with the client; noisy ones are paid for.
-        is_telling = self._guard is None or self._problem.privacy.validation_noise is not None
-        if self._guard is not None:
+        shows_losses = self._privacy is None or self._problem.privacy.validation_noise is not None
+        if self._privacy is not None:
             epsilons = {client: asdict(self._spent(client)) for client in cohort}
-            privacy = {"epsilon": epsilons, "budget_spent": self._exchange.spent()}
-        schema = messages_of(self._algorithm).upload
-        failures = asdict(self._exchange.failures) if self._plan.client_dropout or self._plan.late_fraction else {}
+            privacy = {"epsilon": epsilons, "budget_spent": transport.out_of_budget()}
+        schema = messages_of(self.federation.algorithm).upload
+        failures = asdict(transport.failures) if config.client_dropout or config.late_fraction else {}
         return {
             "round": round,
             "cohort": cohort,
             "after_update": {client: asdict(score) for client, score in after_update.items()},
             "after_training": {client: asdict(score) for client, score in after_training.items()},
-            "traffic": asdict(played.traffic),
-            "refused": played.refused,
-            "uploads": {client: messages.numbers_in(schema, upload) for client, upload in played.uploads.items()},
-            "judged": self._exchange.losses() if is_telling else {},
-            **({"suspected": played.suspected} if played.suspected else {}),
+            "traffic": asdict(result.traffic),
+            "refused": result.refused,
+            "uploads": {client: messages.numbers_in(schema, upload) for client, upload in result.uploads.items()},
+            "judged": transport.losses() if shows_losses else {},
+            **({"suspected": result.suspected} if result.suspected else {}),
             **privacy,
             **failures,
         }
 
-    def _log(self, line: dict[str, Any], state: Any, seconds: Timings) -> int:
-        """Write down a round; return how long the log is then."""
-        if self._home is None:
-            return 0
-        self._write_affinity(self._home, line["round"], state)
-        self._home.log_seconds({"round": line["round"], **asdict(seconds)})
-        return self._home.log(line)
-
-    def _write_affinity(self, home: RunDirectory, round: int, state: Any) -> None:
-        planned = self._plan.rounds
-        is_kept = (planned - round - 1) % math.ceil(planned / MOST_MATRICES) == 0  # the last one is among them
-        affinity = self._algorithm.affinity(state)
-        if is_kept and affinity is not None and self._federation.num_clients <= DENSE_LIMIT:
-            home.write_tensors(f"affinity/after-round-{round + 1:05d}.safetensors", {"affinity": affinity.dense()})
+    def _write_affinity(self, run_dir: RunDirectory, round: int, state: Any) -> None:
+        is_kept = (self.rounds - round - 1) % math.ceil(self.rounds / MOST_MATRICES) == 0  # the last one is among them
+        affinity = self.federation.algorithm.affinity(state)
+        if is_kept and affinity is not None and self.federation.num_clients <= DENSE_LIMIT:
+            run_dir.write_tensors(f"affinity/after-round-{round + 1:05d}.safetensors", {"affinity": affinity.dense()})
 
 
 @contextmanager

@@ -1,27 +1,55 @@
-"""The simulator's exchange: downloads become orders, outcomes become uploads."""
+"""The simulator's transport: downloads become jobs of clients on this machine, their results become uploads."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
-from fedfomo.core.data import can_contribute
 from fedfomo.core.model import Score
+from fedfomo.core.rng import stream
 from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.privacy.accountant import added, from_rows, to_rows
 from fedfomo.simulation.client_batching import Timings
-from fedfomo.simulation.dropout import Failures
 from fedfomo.simulation.executors import Executor
-from fedfomo.simulation.scheduling import BatchPolicy, RoundSchedule
-from fedfomo.simulation.worker import ClientJob, ClientResult, FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.scheduling import BatchPolicy, ClientJob, ClientResult
 
 DIVERGED = "its training diverged, and is forgotten"
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Clients that fail in one round, in ascending order.
+
+    The server knows neither beforehand: it has chosen them and sent them their downloads. Who drops out is left as it
+    was before the round. Who is late has worked, remembers it and has paid for it; but its upload counts neither then
+    nor later, for a round that is closed stays closed.
+    """
+
+    dropped: list[ClientId] = field(default_factory=list[ClientId])
+    late: list[ClientId] = field(default_factory=list[ClientId])
+
+
+def draw_failures(
+    cohort: Sequence[ClientId], num_clients: int, dropout: float, lateness: float, seed: int, round: int
+) -> Failures:
+    """Draw for every client by itself whether it fails; who drops out by a small chance does so by every larger one."""
+    if dropout == lateness == 0:
+        return Failures()
+    draws: list[float] = torch.rand(
+        num_clients, generator=stream(seed, "failures", round), dtype=torch.float64
+    ).tolist()
+    dropped = [client for client in sorted(cohort) if draws[client] < dropout]
+    late = [client for client in sorted(cohort) if dropout <= draws[client] < dropout + lateness]
+    return Failures(dropped, late)
 
 
 class SimulatedTransport:
@@ -31,93 +59,91 @@ class SimulatedTransport:
         self,
         problem: FederatedProblem,
         algorithm: AnyAlgorithm,
-        crew: Executor,
+        executor: Executor,
         files: TensorStore,
-        grouping: BatchPolicy,
+        policy: BatchPolicy,
         client_done: Callable[[int, ClientId], None] | None,
     ) -> None:
         self.memories: Mapping[ClientId, References] = {}
         self.models: Mapping[ClientId, References] = {}  # what clients are left with when their budget is spent
-        self.bills: Mapping[ClientId, list[list[Any]]] = {}  # what clients have paid for looks at private records
+        self.ledgers: Mapping[ClientId, list[list[Any]]] = {}  # queries on clients' private records so far
         self.scored: Collection[ClientId] = ()  # on their test examples
-        self.attempts = 1  # how often the next call's looks are paid for
+        self.attempts = 1  # how often the next call's queries are charged
         self.failures = Failures()  # of the next round
         self.seconds = Timings()
-        self._outcomes: dict[ClientId, ClientResult] = {}  # of the last call
+        self._results: dict[ClientId, ClientResult] = {}  # of the last call
         self._client_done = client_done
         self._problem = problem
         self._upload = messages_of(algorithm).upload
         self._memory = messages_of(algorithm).memory
-        self._crew = crew
+        self._executor = executor
         self._files = files
-        self._grouping = grouping
+        self._policy = policy
         # Workers of a process that was killed may write for a moment longer: never to a file that is ours.
-        self._sitting = secrets.token_hex(4)
+        self._session = secrets.token_hex(4)
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let clients personalise and train; who cannot contribute, or is late, has trained for itself alone."""
         dropped, late = set(self.failures.dropped), set(self.failures.late)
         received = {client: download for client, download in downloads.items() if client not in dropped}
-        for outcome in self._carry_out(round, received, trains=True):
-            is_heard = outcome.client not in late and can_contribute(self._problem.clients[outcome.client])
-            if outcome.upload is None or not is_heard:
-                continue
-            yield outcome.client, messages.unpack(self._upload, self._files.load(outcome.upload))
+        for result in self._run(round, received, trains=True):
+            if result.upload is not None and result.client not in late:
+                yield result.client, messages.unpack(self._upload, self._files.load(result.upload))
 
     def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Tensor]:
         """Let every client make the federated update and no more; return their models."""
         models: dict[ClientId, Tensor] = {}
-        for outcome in self._carry_out(round, downloads, trains=False):
-            models[outcome.client] = self._files.load(outcome.model)[""]
+        for result in self._run(round, downloads, trains=False):
+            models[result.client] = self._files.load(result.model)[""]
         return dict(sorted(models.items()))
 
     def memory_of(self, client: ClientId) -> Any:
-        """Read a client's memory as its last outcome left it."""
+        """Read a client's memory as its last job left it."""
         return messages.unpack(self._memory, self._files.load(self.memories[client]))
 
     def scores(self) -> tuple[dict[ClientId, Score], dict[ClientId, Score]]:
         """Return the last call's scores after the federated update and after local training."""
-        outcomes = sorted(self._outcomes.items())
-        after_update = {client: o.score_after_update for client, o in outcomes if o.score_after_update}
-        after_training = {client: o.score_after_training for client, o in outcomes if o.score_after_training}
+        results = sorted(self._results.items())
+        after_update = {client: r.score_after_update for client, r in results if r.score_after_update}
+        after_training = {client: r.score_after_training for client, r in results if r.score_after_training}
         return after_update, after_training
 
-    def spent(self) -> list[ClientId]:
+    def out_of_budget(self) -> list[ClientId]:
         """Return the clients whose budget did not suffice for the last call."""
-        return sorted(client for client, outcome in self._outcomes.items() if outcome.is_spent)
+        return sorted(client for client, result in self._results.items() if result.exceeds_budget)
 
     def rolled_back(self) -> dict[ClientId, str]:
         """Return whose training diverged in the last call, in words."""
-        return {client: DIVERGED for client, outcome in sorted(self._outcomes.items()) if outcome.is_rolled_back}
+        return {client: DIVERGED for client, result in sorted(self._results.items()) if result.is_rolled_back}
 
     def gradients(self) -> int:
         """Return how many examples were differentiated in the last call, each as often as it was."""
-        return sum(outcome.gradients for outcome in self._outcomes.values())
+        return sum(result.gradients for result in self._results.values())
 
     def losses(self) -> dict[ClientId, list[float]]:
-        """Return what clients were told of the models that they judged in the last call, in the order of judging."""
-        return {client: list(outcome.losses) for client, outcome in sorted(self._outcomes.items()) if outcome.losses}
+        """Return the losses of the models that clients evaluated in the last call, in sequence."""
+        return {client: list(result.losses) for client, result in sorted(self._results.items()) if result.losses}
 
-    def _carry_out(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[ClientResult]:
-        self._outcomes = {}
-        orders = RoundSchedule(round, self._parts(round, downloads, trains), self._grouping, self._sitting)
-        for report in self._crew.run_batches(orders):
-            self._files.checksums.update(report.checksums)
-            self.seconds.add(report.seconds)
-            for outcome in filter(orders.is_whole, report.outcomes):
-                self._outcomes[outcome.client] = outcome
+    def _run(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[ClientResult]:
+        self._results = {}
+        batches = self._policy.batches(round, self._jobs(round, downloads, trains), self._session)
+        for done in self._executor.run_batches(batches):
+            self._files.checksums.update(done.checksums)
+            self.seconds.add(done.seconds)
+            for result in done.results:
+                self._results[result.client] = result
                 if self._client_done:
-                    self._client_done(round, outcome.client)
-                yield outcome
-        self.memories = {**self.memories, **{client: outcome.memory for client, outcome in self._outcomes.items()}}
-        self.models = {**self.models, **{client: o.model for client, o in self._outcomes.items() if o.model}}
-        paid = {client: outcome.bill for client, outcome in self._outcomes.items() if outcome.bill}
-        self.bills = {**self.bills, **{client: self._with(client, bill) for client, bill in paid.items()}}
+                    self._client_done(round, result.client)
+                yield result
+        self.memories = {**self.memories, **{client: result.memory for client, result in self._results.items()}}
+        self.models = {**self.models, **{client: r.model for client, r in self._results.items() if r.model}}
+        charged = {client: result.ledger for client, result in self._results.items() if result.ledger}
+        self.ledgers = {**self.ledgers, **{client: self._with(client, ledger) for client, ledger in charged.items()}}
 
-    def _with(self, client: ClientId, bill: list[list[Any]]) -> list[list[Any]]:
-        return to_rows(added(from_rows(self.bills.get(client, [])), from_rows(bill), self.attempts))
+    def _with(self, client: ClientId, ledger: list[list[Any]]) -> list[list[Any]]:
+        return to_rows(added(from_rows(self.ledgers.get(client, [])), from_rows(ledger), self.attempts))
 
-    def _parts(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[ClientJob]:
+    def _jobs(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[ClientJob]:
         flat = {
             f"{client}:{field}": tensor
             for client, download in downloads.items()
@@ -129,8 +155,6 @@ class SimulatedTransport:
             client, field = name.split(":", 1)
             by_client[int(client)][field] = place
         clients = self._problem.clients
-        # The longest work first, so that no worker is left with it at the end, and like beside like.
-        order = sorted(downloads, key=lambda client: (-len(clients[client].train), client))
         scored = set(self.scored)
         return [
             ClientJob(
@@ -139,9 +163,10 @@ class SimulatedTransport:
                 memory=self.memories.get(client),
                 trains=trains and len(clients[client].train) > 0,
                 is_scored=client in scored,
-                bill=self.bills.get(client, []),
+                ledger=self.ledgers.get(client, []),
                 attempts=self.attempts,
                 model=self.models.get(client),
             )
-            for client in order
+            # The longest work first, so that no worker is left with it at the end, and like beside like.
+            for client in sorted(downloads, key=lambda client: (-len(clients[client].train), client))
         ]

@@ -1,9 +1,9 @@
-"""What clients do when an order reaches them, in whichever process that is."""
+"""Runs batches of clients, in whichever process that is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,278 +11,160 @@ from torch import Tensor
 
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
-from fedfomo.core.augmentation import require_images
-from fedfomo.core.client import Client, ClientId, ComputeCost, FederationInfo
-from fedfomo.core.data import ClientData
-from fedfomo.core.local_training import LocalTrainer, Sgd
+from fedfomo.core.client import Client, ComputeCost
+from fedfomo.core.client_round import ClientOutcome, load_memory, run_client_round
+from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model, Score
-from fedfomo.core.round import train_or_rollback
 from fedfomo.core.vectorised import Stack
 from fedfomo.engine.tensor_store import References, TensorStore
-from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import from_rows, to_rows
-from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.private_data import BudgetError, sealed
+from fedfomo.privacy.private_data import sealed
 from fedfomo.simulation.client_batching import BatchedCompute, ClientCompute, SequentialCompute, Timings
+from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.scheduling import Batch, BatchResult, ClientJob, ClientResult
 
 if TYPE_CHECKING:
     from fedfomo.privacy.engine import PrivacyEngine
 
 
 @dataclass(frozen=True)
-class Update:
-    """What is told of a federated update that was made in an earlier order."""
+class RunSetup:
+    """What is found out once per run, and is the same in all workers."""
 
-    score: Score | None
-    gradients: int
-    losses: Sequence[float]
+    problem: FederatedProblem
+    algorithm: AnyAlgorithm
+    rounds: int
+    model: Model  # of the algorithm's clients
+    privacy: PrivacyEngine | None
+    is_stacked: bool
 
-
-@dataclass(frozen=True)
-class ClientJob:
-    """One client's part of an order; tensors are named, not carried."""
-
-    client: ClientId
-    download: References
-    memory: References | None  # None: the client has none yet
-    trains: bool  # False: personalise only
-    is_scored: bool  # on the client's test examples
-    bill: list[list[Any]]  # what the client has paid for looks at its private records so far
-    attempts: int  # how often it has to pay for this order
-    model: References | None  # what a client without budget is left with; None: it has none yet
-    update: Update | None = None  # None: the client has to personalise; if not, its memory is from after that
-    before: References | None = None  # its memory from before that
-
-    def places(self) -> list[str]:
-        """Return where everything lies that this part may read."""
-        return [
-            place for named in (self.download, self.memory, self.model, self.before) for place in (named or {}).values()
-        ]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The work of some clients in one round."""
-
-    round: int
-    parts: Sequence[ClientJob]
-    file: str  # for the results
-
-
-@dataclass(frozen=True)
-class ClientResult:
-    """What came of one client's part."""
-
-    client: ClientId
-    model: References  # what the client would use now
-    memory: References
-    upload: References | None
-    score_after_update: Score | None
-    score_after_training: Score | None
-    gradients: int  # examples × passes that were differentiated
-    bill: list[list[Any]]  # what the client paid in this order
-    is_spent: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
-    is_rolled_back: bool  # its training diverged: its memory is that from before
-    losses: Sequence[float]  # of the models that the client judged, as its judge told them
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """What came of an order."""
-
-    outcomes: Sequence[ClientResult]
-    checksums: Mapping[str, str]
-    seconds: Timings
-
-
-@dataclass(frozen=True)
-class FederatedProblem:
-    """Everything that is given before a method is chosen."""
-
-    model: Model
-    initial: Tensor
-    clients: Sequence[ClientData]
-    trainer: LocalTrainer
-    seed: int
-    groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
-    targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
-    privacy: Privacy = field(default_factory=Privacy)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.trainer, Sgd) and self.trainer.augment:
-            for data in self.clients:
-                require_images(data.train.inputs)
-
-    def guard(self, rounds: int) -> PrivacyEngine | None:
-        """Return what stands before the clients' records in a run of so many rounds; None: nothing."""
-        if not self.privacy.is_on:
-            return None
-        from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few runs need
-
-        if not isinstance(self.trainer, Sgd):
-            raise InputError("privacy adds noise to Sgd; this trainer would have to add its own")
-        return PrivacyEngine.of(self.privacy, self.trainer, [len(data.train) for data in self.clients], rounds)
-
-    def start(self, rounds: int) -> FederationInfo:
-        """Return what server and clients know before the first of so many rounds."""
-        return FederationInfo(self.initial, self.model.layout, len(self.clients), rounds, self.groups, self.targets)
-
-    def model_of(self, algorithm: AnyAlgorithm) -> Model:
-        """Return what clients of an algorithm start to predict with: this model, or one that is built around it."""
-        self.model.load(self.initial)  # it may hold what another run computed last
-        return self.model.rebuilt(algorithm.network) if algorithm.wraps_network else self.model
+    @classmethod
+    def of(cls, problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int, may_stack: bool) -> RunSetup:
+        """Build model and privacy, refuse what no noise would make private, and try whether models can be stacked."""
+        model, privacy = problem.model_of(algorithm), problem.privacy_engine(rounds)
+        if privacy is not None:
+            privacy.check(model, problem.clients)
+        is_stacked = may_stack and problem.stack_of(model) is not None
+        return cls(problem, algorithm, rounds, model, privacy, is_stacked)
 
 
 class ClientRunner:
-    """All clients' halves of a method."""
+    """Runs any client of a problem."""
 
-    def __init__(
-        self,
-        problem: FederatedProblem,
-        start: FederationInfo,
-        algorithm: AnyAlgorithm,
-        files: TensorStore,
-        is_stacked: bool = False,
-    ) -> None:
+    def __init__(self, setup: RunSetup, files: TensorStore) -> None:
+        problem, trainer = setup.problem, setup.problem.trainer
         self._problem = problem
-        self._start = start
-        self._algorithm = algorithm
-        self._messages = messages_of(algorithm)
+        self._start = problem.start(setup.rounds)
+        self._algorithm = setup.algorithm
+        self._download = messages_of(setup.algorithm).download
         self._files = files
         self._round = -1
-        self._model = problem.model_of(algorithm)
+        self._model = setup.model
         self._initial = self._model.read()
-        self._guard = problem.guard(start.rounds)
-        stack = stack_of(problem, self._model) if is_stacked else None
-        trainer = problem.trainer
-        if stack is not None and isinstance(trainer, Sgd):
-            self._hands: ClientCompute = BatchedCompute(self._model, trainer, stack)
-        elif self._guard is not None and isinstance(trainer, Sgd):
-            self._guard.check(self._model, problem.clients)
-            self._hands = SequentialCompute(self._model, self._guard.trainer(trainer), self._guard.judge())
-        else:
-            self._hands = SequentialCompute(self._model, trainer)
+        self._privacy = setup.privacy
+        self._compute: ClientCompute = SequentialCompute(self._model, trainer)
+        if setup.is_stacked and isinstance(trainer, Sgd):
+            self._compute = BatchedCompute(self._model, trainer, Stack(self._model))
+        elif setup.privacy is not None and isinstance(trainer, Sgd):
+            privacy = setup.privacy
+            privacy.check(self._model, problem.clients)  # in a process that has not inherited what that found out
+            self._compute = SequentialCompute(self._model, privacy.trainer(trainer), privacy.evaluator())
 
-    def run_batch(self, order: Batch) -> BatchResult:
+    def run_batch(self, batch: Batch) -> BatchResult:
         """Let every client personalise, train and be scored as asked, and leave the results in one file."""
-        hands = self._hands
-        hands.seconds = Timings()
-        if order.round != self._round:
-            # Orders of one round read the same files; those of the next have others.
+        compute = self._compute
+        compute.seconds = Timings()
+        if batch.round != self._round:
+            # Batches of one round read the same files; those of the next have others.
             self._files.forget()
-            self._round = order.round
-        with hands.seconds.counted("all"):
-            played = hands.play([partial(self._play_named, order.round, part) for part in order.parts])
-            outcomes = self._keep(order, played)
+            self._round = batch.round
+        with compute.seconds.counted("all"):
+            done = compute.play([partial(self._run_named, batch.round, job) for job in batch.jobs])
+            results = self._save(batch, done)
         checksums, self._files.checksums = self._files.checksums, {}
-        return BatchResult(outcomes, checksums, hands.seconds)
+        return BatchResult(results, checksums, compute.seconds)
 
-    def _play_named(self, round: int, part: ClientJob) -> _ClientRun:
-        """Say whose fault it was, whatever a client's data, model or method raise."""
+    def _run_named(self, round: int, job: ClientJob) -> _FinishedJob:
+        """Add which client it was to whatever its data, model or method raise."""
         try:
-            return self._play(round, part)
+            return self._run(round, job)
         except Exception as error:
-            error.add_note(f"client {part.client} failed in round {round}")
+            error.add_note(f"client {job.client} failed in round {round}")
             raise
 
-    def _play(self, round: int, part: ClientJob) -> _ClientRun:
-        problem, hands, guard = self._problem, self._hands, self._guard
-        data, seed = problem.clients[part.client], problem.seed
-        if guard is None:
-            effort = ComputeCost(part.update.gradients, [*part.update.losses]) if part.update else ComputeCost()
-            client = Client(part.client, data, self._start, self._model, hands, round, seed, hands, effort)
-            return self._run_client(client, part)
-        seed, meter = guard.seed(seed), guard.meter(seed, round, part.client, from_rows(part.bill), part.attempts)
-        client = Client(part.client, sealed(data, meter), self._start, self._model, hands, round, seed, hands)
-        try:
-            played = self._run_client(client, part)
-        except BudgetError:
-            played = self._skip_client(part)
-        return replace(played, bill=to_rows(meter.bill))
-
-    def _run_client(self, client: Client, part: ClientJob) -> _ClientRun:
-        algorithm = self._algorithm
-        download = messages.unpack(self._messages.download, self._files.load(part.download))
-        if part.update is None:
-            before = part.memory
-            personal = algorithm.personalise(client, download, self._memory(part.memory))
-            memory, after_update = personal.memory, self._score(part, personal.model)
-            if not part.trains:
-                return _ClientRun({"model": personal.model, "memory": memory}, after_update, None, client.effort)
+    def _run(self, round: int, job: ClientJob) -> _FinishedJob:
+        problem, compute, ledger = self._problem, self._compute, list[list[Any]]()
+        data, seed = problem.clients[job.client], problem.seed
+        client = Client(job.client, data, self._start, self._model, compute, round, seed, compute)
+        if self._privacy is None:
+            outcome = self._run_client(client, job)
         else:
-            before = part.before
-            memory, after_update = self._memory(part.memory), part.update.score
-        trained, is_rolled_back = train_or_rollback(algorithm, client, download, memory, lambda: self._memory(before))
-        # The model lives on in the memory, if anywhere: only the last, trainless pass needs it for itself, and a
-        # client whose budget may end at any time.
-        results = {"memory": trained.memory, "upload": trained.upload}
-        if self._guard is not None and not is_rolled_back:
-            results["model"] = trained.model
-        score = self._score(part, trained.model)
-        return _ClientRun(results, after_update, score, client.effort, is_rolled_back=is_rolled_back)
+            seed = self._privacy.seed(seed)
+            tracker = self._privacy.tracker(seed, round, job.client, from_rows(job.ledger), job.attempts)
+            client = replace(client, data=sealed(data, tracker), seed=seed)
+            outcome = self._run_client(client, job)
+            ledger = to_rows(tracker.ledger)
+        if outcome.exceeds_budget:
+            return self._left_as_it_was(job, outcome, ledger)
+        tensors = {"memory": outcome.memory}
+        if not job.trains:
+            tensors["model"] = outcome.personalised
+        elif self._privacy is not None and outcome.trained is not None:
+            # Its budget may end at any time. Elsewhere the model lives on in the memory, if anywhere.
+            tensors["model"] = outcome.trained
+        if outcome.upload is not None:
+            tensors["upload"] = outcome.upload
+        return _FinishedJob(outcome, tensors, client.effort, ledger)
 
-    def _skip_client(self, part: ClientJob) -> _ClientRun:
-        """Leave a client that cannot pay as it is."""
-        model = self._initial if part.model is None else self._files.load(part.model)[""]
-        score = self._score(part, model)
-        return _ClientRun(
-            {"model": model, "memory": self._memory(part.memory)}, score, None, ComputeCost(), is_spent=True
-        )
+    def _run_client(self, client: Client, job: ClientJob) -> ClientOutcome:
+        download = messages.unpack(self._download, self._files.load(job.download))
+        memory = load_memory(self._algorithm, self._start, None if job.memory is None else self._files.load(job.memory))
+        return run_client_round(self._algorithm, client, download, memory, job.trains, partial(self._score, job))
 
-    def _memory(self, kept: References | None) -> Any:
-        if kept is None:
-            return self._algorithm.start_client(self._start)
-        return messages.unpack(self._messages.memory, self._files.load(kept))
+    def _left_as_it_was(self, job: ClientJob, outcome: ClientOutcome, ledger: list[list[Any]]) -> _FinishedJob:
+        """Give a client that exceeds its budget the model that it had."""
+        model = self._initial if job.model is None else self._files.load(job.model)[""]
+        outcome = replace(outcome, score_after_update=self._score(job, model))
+        return _FinishedJob(outcome, {"memory": outcome.memory, "model": model}, ComputeCost(), ledger)
 
-    def _score(self, part: ClientJob, model: Tensor) -> Score | None:
-        if not part.is_scored:
+    def _score(self, job: ClientJob, model: Tensor) -> Score | None:
+        if not job.is_scored:
             return None
-        return self._hands.scores([(model, self._problem.clients[part.client].test)])[0]
+        return self._compute.scores([(model, self._problem.clients[job.client].test)])[0]
 
-    def _keep(self, order: Batch, played: Sequence[_ClientRun]) -> list[ClientResult]:
+    def _save(self, batch: Batch, done: Sequence[_FinishedJob]) -> list[ClientResult]:
         flat: messages.Flat = {}
-        for part, own in zip(order.parts, played, strict=True):
-            for name, value in own.results.items():
+        for job, own in zip(batch.jobs, done, strict=True):
+            for name, value in own.tensors.items():
                 fields = {"": value} if isinstance(value, Tensor) else messages.pack(value)
-                flat |= {f"{part.client}:{name}:{field}": tensor for field, tensor in fields.items()}
+                flat |= {f"{job.client}:{name}:{field}": tensor for field, tensor in fields.items()}
         places: dict[str, References] = {}
-        for place, reference in self._files.save(order.file, flat).items():
+        for place, reference in self._files.save(batch.file, flat).items():
             owner, _, field = place.rpartition(":")
             places.setdefault(owner, {})[field] = reference
         return [
             ClientResult(
-                client=part.client,
-                model=places.get(f"{part.client}:model", {}),
-                memory=places.get(f"{part.client}:memory", {}),
-                upload=places.get(f"{part.client}:upload", {}) if part.trains and not own.is_spent else None,
-                score_after_update=own.score_after_update,
-                score_after_training=own.score_after_training,
-                gradients=own.effort.gradients,
-                losses=own.effort.losses,
-                bill=own.bill,
-                is_spent=own.is_spent,
-                is_rolled_back=own.is_rolled_back,
+                client=job.client,
+                model=places.get(f"{job.client}:model", {}),
+                memory=places.get(f"{job.client}:memory", {}),
+                upload=None if own.outcome.upload is None else places.get(f"{job.client}:upload", {}),
+                score_after_update=own.outcome.score_after_update,
+                score_after_training=own.outcome.score_after_training,
+                gradients=own.cost.gradients,
+                losses=own.cost.losses,
+                ledger=own.ledger,
+                exceeds_budget=own.outcome.exceeds_budget,
+                is_rolled_back=own.outcome.is_rolled_back,
             )
-            for part, own in zip(order.parts, played, strict=True)
+            for job, own in zip(batch.jobs, done, strict=True)
         ]
 
 
 @dataclass(frozen=True)
-class _ClientRun:
-    """A client's part, done but not yet written down."""
+class _FinishedJob:
+    """A client's job, done but not yet stored."""
 
-    results: Mapping[str, Any]
-    score_after_update: Score | None
-    score_after_training: Score | None
-    effort: ComputeCost
-    bill: list[list[Any]] = field(default_factory=list[list[Any]])
-    is_spent: bool = False
-    is_rolled_back: bool = False
-
-
-def stack_of(problem: FederatedProblem, model: Model) -> Stack | None:
-    """Return a stack of the clients' models, if that is right and worth while."""
-    if type(problem.trainer) is not Sgd or problem.trainer.augment or problem.privacy.is_on:
-        return None
-    examples = max((data.train for data in problem.clients), key=len)
-    return Stack.of(model, examples)
+    outcome: ClientOutcome
+    tensors: Mapping[str, Any]
+    cost: ComputeCost
+    ledger: list[list[Any]]

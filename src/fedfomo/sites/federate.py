@@ -32,8 +32,8 @@ from fedfomo.report.page import write_report
 from fedfomo.report.text import helpers_of
 from fedfomo.simulation.callbacks import Watcher
 from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.simulation.worker import FederatedProblem
 from fedfomo.sites.duplicates import in_two_parts
 
 Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]

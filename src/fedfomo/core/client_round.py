@@ -1,0 +1,68 @@
+"""One client's round: federated update, score, local training, score. Simulator, site and tests share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
+from fedfomo.core.client import BudgetError, Client, FederationInfo
+from fedfomo.core.data import can_contribute
+from fedfomo.core.model import Score
+
+Scorer = Callable[[Tensor], Score | None]
+"""Scores a model on the client's test examples, or returns None where no score is wanted."""
+
+
+@dataclass(frozen=True)
+class ClientOutcome:
+    """What one round left of a client, before anything is stored or sent."""
+
+    memory: Any
+    personalised: Tensor | None = None  # the model after the federated update; None: the budget did not suffice
+    trained: Tensor | None = None  # the model after local training; None if the client did not train, or diverged
+    upload: Any = None  # None: nothing is sent to the server
+    score_after_update: Score | None = None
+    score_after_training: Score | None = None
+    is_rolled_back: bool = False  # its training diverged: its memory is that from before the round
+    exceeds_budget: bool = False  # its privacy budget did not suffice: it did nothing, and nothing of it leaves
+
+
+def load_memory(algorithm: AnyAlgorithm, start: FederationInfo, packed: messages.Flat | None) -> Any:
+    """Return a client's memory from its tensors, or the one before its first round."""
+    if packed is None:
+        return algorithm.start_client(start)
+    return messages.unpack(messages_of(algorithm).memory, packed)
+
+
+def run_client_round(
+    algorithm: AnyAlgorithm, client: Client, download: Any, memory: Any, trains: bool, score: Scorer
+) -> ClientOutcome:
+    """Let a client personalise and, if it is to and has examples, train.
+
+    If what it would then remember holds a model that is not finite, it keeps the memory from before the round.
+    Otherwise one bad training would spoil, for good, every method whose clients go on from their own last model.
+    A client whose privacy budget does not suffice is left as it was.
+    """
+    try:
+        personal = algorithm.personalise(client, download, memory)
+        after_update = score(personal.model)
+        if not trains or len(client.data.train) == 0:
+            return ClientOutcome(personal.memory, personal.model, score_after_update=after_update)
+        trained = algorithm.train(client, download, personal.memory)
+    except BudgetError:
+        return ClientOutcome(memory, exceeds_budget=True)
+    is_rolled_back = messages.has_nonfinite_model(trained.memory)
+    return ClientOutcome(
+        memory=memory if is_rolled_back else trained.memory,
+        personalised=personal.model,
+        trained=None if is_rolled_back else trained.model,
+        upload=trained.upload if can_contribute(client.data) else None,
+        score_after_update=after_update,
+        score_after_training=score(trained.model),
+        is_rolled_back=is_rolled_back,
+    )

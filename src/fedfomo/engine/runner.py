@@ -1,0 +1,107 @@
+"""The loop of a run: every round starts from a checkpoint and ends by writing the next.
+
+Between rounds a run is a `Checkpoint` and nothing else, so going on after a crash and going on without one are the
+same code. Simulator and server differ in how they run a round, and in what they say of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedfomo.core import messages
+from fedfomo.core.algorithm import messages_of
+from fedfomo.core.client import ClientId
+from fedfomo.core.model import Score
+from fedfomo.core.round import CommunicationCost, Federation, RoundResult
+from fedfomo.engine.checkpoint import Checkpoint
+from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.engine.tensor_store import References, TensorStore
+
+LedgerRows = list[list[Any]]
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """A round that was run, and what is to be kept of it."""
+
+    result: RoundResult[Any]
+    log: dict[str, Any]  # the line of rounds.jsonl
+    after_training: Mapping[ClientId, Score]
+    memories: Mapping[ClientId, References] = field(default_factory=dict[ClientId, References])  # of all clients
+    models: Mapping[ClientId, References] = field(default_factory=dict[ClientId, References])  # likewise
+    ledgers: Mapping[ClientId, LedgerRows] = field(default_factory=dict[ClientId, LedgerRows])  # likewise
+    gradients: int = 0
+
+
+class Runner(ABC):
+    """Runs the rounds that a checkpoint leaves to run."""
+
+    def __init__(self, federation: Federation, rounds: int, tensors: TensorStore, run_dir: RunDirectory | None) -> None:
+        self.federation = federation
+        self.rounds = rounds
+        self.tensors = tensors
+        self.run_dir = run_dir
+
+    @abstractmethod
+    def start_server(self) -> Any:
+        """Return the server's state before the first round."""
+
+    @abstractmethod
+    def play_round(self, before: Checkpoint) -> PlayedRound:
+        """Run the round that comes after a checkpoint."""
+
+    def on_start(self, rounds_done: int) -> None:  # noqa: B027 - a hook
+        """Called once, with the number of rounds that a checkpoint had already."""
+
+    def on_round_saved(self, round: int, played: PlayedRound) -> None:  # noqa: B027 - a hook
+        """Called when a round is on disk."""
+
+    def run(self) -> Checkpoint:
+        """Run all rounds that are left, and return the last checkpoint."""
+        checkpoint = (self.run_dir and self.run_dir.checkpoints.newest(self.run_dir.configuration)) or self._first()
+        if self.run_dir:
+            self.run_dir.truncate_log(checkpoint.log_bytes)
+        self.tensors.checksums.update(checkpoint.checksums)
+        self.on_start(checkpoint.rounds_done)
+        while checkpoint.rounds_done < self.rounds:
+            round, played = checkpoint.rounds_done, self.play_round(checkpoint)  # noqa: A001
+            checkpoint = self._save(checkpoint, played)
+            self.on_round_saved(round, played)
+        return checkpoint
+
+    def state_of(self, checkpoint: Checkpoint) -> Any:
+        """Read the server's state."""
+        return messages.unpack(messages_of(self.federation.algorithm).state, self.tensors.load(checkpoint.state))
+
+    def _first(self) -> Checkpoint:
+        state = self.tensors.save("start.safetensors", messages.pack(self.start_server()))
+        configuration = self.run_dir.configuration if self.run_dir else ""
+        nothing = asdict(CommunicationCost())
+        return Checkpoint(configuration, 0, state, {}, {}, {}, nothing, 0, 0, self.tensors.checksums)
+
+    def _save(self, before: Checkpoint, played: PlayedRound) -> Checkpoint:
+        run_dir, result = self.run_dir, played.result
+        log_bytes = run_dir.log(played.log) if run_dir else 0
+        state = self.tensors.save(f"round-{before.rounds_done:05d}-server.safetensors", messages.pack(result.state))
+        after = Checkpoint(
+            configuration=before.configuration,
+            rounds_done=before.rounds_done + 1,
+            state=state,
+            memories=played.memories,
+            scores_after_training={**before.scores_after_training, **played.after_training},
+            refusals={**before.refusals, **{client: before.refusals.get(client, 0) + 1 for client in result.refused}},
+            traffic=asdict(CommunicationCost(**before.traffic) + result.traffic),
+            gradients=before.gradients + played.gradients,
+            log_bytes=log_bytes,
+            checksums={},
+            models=played.models,
+            ledgers=played.ledgers,
+            log_checksum=run_dir.log_checksum if run_dir else None,
+        ).with_checksums(self.tensors.checksums)
+        if run_dir:
+            run_dir.checkpoints.save(after)
+        self.tensors.delete_all_but(run_dir.checkpoints.files_in_use() if run_dir else after.files())
+        return after
