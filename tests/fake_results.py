@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.settings import Cell
 
 
 def keep(
@@ -36,7 +36,6 @@ def keep(
         "affinity": {"after_rounds": [1, 2], "matrices": [matrix, matrix]},
         "spent": {client: {"training": epsilon} for client, epsilon in enumerate(epsilons)} or None,
         "refusals": refusals or {},
-        "nominal_gradients": cell.gradients(),
         "seconds": seconds,
     }
     path = folder / cell.file

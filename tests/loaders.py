@@ -327,7 +327,7 @@ SETTINGS: Mapping[str, Loader] = {
     "examination": Loader(_json(asdict(PerExampleScores([[1.0]], None, ""))), _as_file("e.json", read_examination)),
     "cell": Loader(
         _json({"config": {}, "seconds": 1}),
-        _as_file("a/b/local-seed-0.json", lambda path: Results(path.parents[2]).finished()),
+        _as_file("a/b/local-seed-0.json", lambda path: Results(path.parents[2])._load(path)),
     ),
     "delivery log": Loader(_json({"line": 0, "previous": "0" * 64}) + b"\n", _read_log),
     "registry": Loader(_json({"federation": "f", "sites": [asdict(Site("a", 0, "k", "s"))]}), _read_registry),

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from experiments.iclr2021.catalogue import FIGURES, TABLES, find_target
-from experiments.iclr2021.cells import CROWD, SHOWN, Cell
+from experiments.iclr2021.paper_tables import FIGURES, TABLES, find_target
 from experiments.iclr2021.queue import Stage, stages
 from experiments.iclr2021.results import Results
+from experiments.iclr2021.settings import MANY_CLIENTS, SHOWN, Cell
 from fedfomo.cli.main import run_and_exit
 from fedfomo.cli.terminal import console, warn
 from fedfomo.errors import require, unknown
@@ -26,7 +26,7 @@ class ReproduceConfig:
     """Compute the paper's tables and figures cell by cell, and show the paper's numbers beside ours.
 
     A cell is one run of one method. Finished cells are files in --results and are never computed again; a cell that
-    was interrupted goes on from its last complete round. Without a name: what is done, what is missing, and a forecast.
+    was interrupted goes on from its last complete round. Without a name: what is done, and what is missing.
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
@@ -51,7 +51,7 @@ class ReproduceConfig:
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
     list: bool = False
-    """Compute nothing: say what is done, what is missing, and how long that would take."""
+    """Compute nothing: say what is done and what is missing."""
 
     def __post_init__(self) -> None:
         require(self.seeds >= 1, f"seeds is {self.seeds}: give at least 1")
@@ -66,7 +66,7 @@ def reproduce(arguments: list[str]) -> None:
     if config.name is None or config.list:
         _list(config, results)
     elif config.name == "pages":
-        from experiments.iclr2021.pages import write_pages
+        from experiments.iclr2021.render import write_pages
 
         for path in write_pages(results, config.pages, config.front):
             console.print(f"written to {path}", soft_wrap=True)
@@ -74,11 +74,11 @@ def reproduce(arguments: list[str]) -> None:
         for name in FIGURES:
             _draw(name, config, results)
     else:
-        from experiments.iclr2021.compute import compute_all
+        from experiments.iclr2021.run import compute_all
 
         compute_all([cell for stage in _stages(config) for cell in stage.cells], config, results)
         if config.name in TABLES:
-            from experiments.iclr2021.pages import table_in_markdown
+            from experiments.iclr2021.render import table_in_markdown
 
             if config.scale == "smoke":
                 warn("a smoke run shows that everything runs; its numbers say nothing about the paper's")
@@ -92,9 +92,9 @@ def _stages(config: ReproduceConfig) -> list[Stage]:
         return stages()
     target = find_target(config.name)
     cells: dict[str, Cell] = {cell.name: cell for cell in target.cells(config.scale, range(config.seeds))}
-    telling = tuple(cell for cell in cells.values() if cell.is_telling)
+    telling = tuple(cell for cell in cells.values() if cell.is_informative)
     left_out = len(cells) - len(telling)
-    why = f"a fifth of a client's data is too little to learn from if there are {CROWD} clients: give --scale paper"
+    why = f"a fifth of a client's data is too little for each of {MANY_CLIENTS} clients: give --scale paper"
     require(bool(telling), f"{config.name} has no cell at this scale: {why}")
     if left_out:
         warn(f"{left_out} of {len(cells)} cells are left out: {why}")
@@ -102,7 +102,7 @@ def _stages(config: ReproduceConfig) -> list[Stage]:
 
 
 def _list(config: ReproduceConfig, results: Results) -> None:
-    from experiments.iclr2021.progress import cells_table, stages_table
+    from experiments.iclr2021.status import cells_table, stages_table
 
     planned = _stages(config)
     if config.name in (None, *WHOLE):

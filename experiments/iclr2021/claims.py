@@ -1,15 +1,15 @@
-"""What the paper says in words about its numbers, and what one would like to know beside it."""
+"""What the paper says in words about its numbers, what one would like to know beside it, and what our numbers say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Literal, TypeVar
 
-from experiments.iclr2021.catalogue import (
+from experiments.iclr2021.paper_tables import (
     AUTHORS_OPTIONS,
-    CROWDS,
     DOWNLOADS,
     EPSILONS,
     FEDAVG,
@@ -21,19 +21,20 @@ from experiments.iclr2021.catalogue import (
     LATENT_5,
     LOCAL,
     LOCAL_BEST,
+    MANY_CLIENT_SETTINGS,
     NUMBERS,
-    PAPERS,
+    PAPER_METHODS,
     TABLES,
     downloading,
     exploring,
     splitting,
 )
-from experiments.iclr2021.cells import CROWD, Case, Variant
-from experiments.iclr2021.paper import published
+from experiments.iclr2021.results import Difference, Results
+from experiments.iclr2021.settings import MANY_CLIENTS, Cell, MethodConfig, Setting, published
 
 N = TypeVar("N", int, float)
 FOMO = (FOMO_5, FOMO_10)
-RIVALS = tuple(variant for variant in PAPERS if variant not in FOMO)
+RIVALS = tuple(variant for variant in PAPER_METHODS if variant not in FOMO)
 LARGE = 5
 """From this number of latent distributions on, it is large."""
 
@@ -42,8 +43,8 @@ LARGE = 5
 class Side:
     """One side of a comparison: the best of some variants on a case."""
 
-    case: Case
-    variants: tuple[Variant, ...]
+    case: Setting
+    variants: tuple[MethodConfig, ...]
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,20 @@ class Claim:
     pairs: tuple[Pair, ...]
 
 
-def _never(case: Case) -> bool:
+def _never(case: Setting) -> bool:
     return False
 
 
-def _small(case: Case) -> bool:
-    return case.clients < CROWD
+def _small(case: Setting) -> bool:
+    return case.clients < MANY_CLIENTS
 
 
 def _in_table(
     name: str,
-    first: Sequence[Variant],
-    second: Sequence[Variant],
+    first: Sequence[MethodConfig],
+    second: Sequence[MethodConfig],
     where: str = "",
-    is_competitive: Callable[[Case], bool] = _never,
+    is_competitive: Callable[[Setting], bool] = _never,
 ) -> tuple[Pair, ...]:
     """Compare in every column of a table; where says what columns of several tables would not."""
     return tuple(
@@ -106,7 +107,7 @@ def _private() -> tuple[Pair, ...]:
     )
 
 
-def _papers_lead(table: str, case: Case, first: Sequence[str], second: Sequence[str]) -> float | None:
+def _papers_lead(table: str, case: Setting, first: Sequence[str], second: Sequence[str]) -> float | None:
     """Return by how much the best of some rows is ahead of the best of others in the paper's own table."""
     numbers = [[published(table, row, case) for row in side] for side in (first, second)]
     best = [max((number.mean for number in side if number is not None), default=None) for side in numbers]
@@ -114,7 +115,7 @@ def _papers_lead(table: str, case: Case, first: Sequence[str], second: Sequence[
 
 
 def _more_of(
-    symbol: str, chosen: Callable[[N], Variant], values: Sequence[N], said: Literal["ahead", "even"] = "ahead"
+    symbol: str, chosen: Callable[[N], MethodConfig], values: Sequence[N], said: Literal["ahead", "even"] = "ahead"
 ) -> tuple[Pair, ...]:
     """Compare each value of an option with the next smaller one."""
     return tuple(
@@ -176,7 +177,7 @@ CLAIMS = (
         "(Not in the paper) Pathological split, 100 clients: FedFomo is ahead of Local Training of all in every round",
         tuple(
             Pair(label, Side(case, FOMO), Side(replace(case, participation=1.0), (LOCAL,)))
-            for label, case in CROWDS.items()
+            for label, case in MANY_CLIENT_SETTINGS.items()
         ),
     ),
     Claim("(Not in the paper) FedFomo is ahead of FedAvg with fine-tuning", _in_table("table2", FOMO, (FINE_TUNED,))),
@@ -196,3 +197,57 @@ CLAIMS = (
         ),
     ),
 )
+
+
+COMPETITIVE = 5.0
+"""Points of accuracy that a side may be behind and be called competitive: the paper says so of 4.4."""
+VERDICTS = ("yes", "so far", "even", "open", "no")
+"""What can be said of a claim; so far: of those rivals that are computed; even: neither side is ahead."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What our numbers say about one pair of a claim."""
+
+    pair: Pair
+    lead: Difference  # of the first side
+    own: int  # variants of the first side that are computed
+    rivals: int  # variants of the second side that are computed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the second side is computed."""
+        return self.rivals == len(self.pair.second.variants)
+
+    @property
+    def verdict(self) -> str:
+        """One of the verdicts."""
+        bar = -COMPETITIVE if self.pair.said == "competitive" else 0.0
+        if self.pair.said != "competitive" and self.lead.is_even:
+            return "even"
+        if self.lead.is_open(bar):
+            return "open"
+        if self.pair.said != "even" and self.lead.mean > bar:
+            return "yes" if self.is_complete else "so far"
+        # What is behind with some variants may be ahead with one that is not computed yet.
+        return "no" if self.own == len(self.pair.first.variants) else "open"
+
+
+def findings(claim: Claim, scale: str, results: Results) -> list[Finding]:
+    """Compare what is computed of both sides, on the seeds that all of it has."""
+    found: list[Finding] = []
+    for pair in claim.pairs:
+        sides = [
+            [runs for variant in side.variants if (runs := results.all_seeds(Cell(side.case, variant, scale)))]
+            for side in (pair.first, pair.second)
+        ]
+        if not all(sides):
+            continue
+        seeds = sorted(set[int].intersection(*(set(runs) for side in sides for runs in side)))
+        if seeds:
+            means = [[[runs[seed].mean() for seed in seeds] for runs in side] for side in sides]
+            # The best on average over seeds, not the best of each seed, which would favour the longer list.
+            first, second = (max(side, key=fmean) for side in means)
+            lead = Difference(tuple(one - other for one, other in zip(first, second, strict=True)))
+            found.append(Finding(pair, lead, *map(len, sides)))
+    return found

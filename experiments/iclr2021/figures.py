@@ -16,7 +16,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from experiments.iclr2021.catalogue import (
+from experiments.iclr2021.paper_tables import (
     DOWNLOADS,
     EPSILONS,
     FEDAVG,
@@ -25,16 +25,15 @@ from experiments.iclr2021.catalogue import (
     LATENT_5,
     NOISES,
     NUMBERS,
-    PAPERS,
+    PAPER_METHODS,
     TABLES,
     VALIDATION_FRACTIONS,
     downloading,
     exploring,
     splitting,
 )
-from experiments.iclr2021.cells import SHOWN, Case, Cell, Variant
-from experiments.iclr2021.paper import published
 from experiments.iclr2021.results import Accuracy, Result, Results
+from experiments.iclr2021.settings import SHOWN, Cell, MethodConfig, Setting, published
 
 WIDTH = 9.0
 """Of every figure, in inches, as are heights."""
@@ -84,7 +83,7 @@ def draw(name: str, results: Results, folder: Path, scales: Sequence[str] = SHOW
         panels = DRAWINGS[name](scale, results)
         if not panels:
             continue
-        cells = {cell.name: cell for cell in figure.cells(scale) if cell.is_telling}.values()
+        cells = {cell.name: cell for cell in figure.cells(scale) if cell.is_informative}.values()
         missing = sum(not results.all_seeds(cell) for cell in cells)
         note = SCALE_WORDS[scale] + (f"; {missing} of {len(cells)} cells are not computed" if missing else "")
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +106,7 @@ def _save(panels: Sequence[Panel], title: str, note: str, path: Path) -> None:
 def clients(scale: str, results: Results) -> list[Panel]:
     """Accuracy with 100 clients over the number of latent distributions."""
     variants = list(dict.fromkeys(variant for _, variant in FIGURES["clients"].pairs))
-    columns = {f"D = {number}": Case("cifar10", "latent", number, 100) for number in NUMBERS}
+    columns = {f"D = {number}": Setting("cifar10", "latent", number, 100) for number in NUMBERS}
     return bars(columns, variants, "100 clients, 10 a round", scale, results)
 
 
@@ -139,7 +138,7 @@ def exploration(scale: str, results: Results) -> list[Panel]:
 def targets(scale: str, results: Results) -> list[Panel]:
     """Accuracy with foreign targets, and every client's weights for the others, with foreign and own targets."""
     columns = {column.heading: column.case for column in TABLES["table3"].columns}
-    panels = bars(columns, PAPERS, "Accuracy on foreign targets", scale, results, papers="table3")
+    panels = bars(columns, PAPER_METHODS, "Accuracy on foreign targets", scale, results, papers="table3")
     for case, words in ((TABLES["table3"].columns[0].case, "foreign targets"), (LATENT_5, "own targets")):
         result = results.get(Cell(case, FOMO_5, scale))
         if result is not None:
@@ -195,10 +194,15 @@ DRAWINGS: dict[str, Callable[[str, Results], list[Panel]]] = {
 
 
 def bars(
-    columns: Mapping[str, Case], variants: Sequence[Variant], title: str, scale: str, results: Results, papers: str = ""
+    columns: Mapping[str, Setting],
+    variants: Sequence[MethodConfig],
+    title: str,
+    scale: str,
+    results: Results,
+    papers: str = "",
 ) -> list[Panel]:
     """Draw groups of bars: columns and methods of which anything is computed, and the paper's numbers in full."""
-    accuracies: dict[tuple[str, Variant], Accuracy | None] = {
+    accuracies: dict[tuple[str, MethodConfig], Accuracy | None] = {
         (name, variant): results.accuracy(Cell(case, variant, scale))
         for name, case in columns.items()
         for variant in variants
@@ -206,7 +210,7 @@ def bars(
     begun = [name for name in columns if any(accuracies[name, variant] for variant in variants)]
     with_papers = papers if scale == "paper" else ""  # part of the data is no experiment of the paper's
 
-    def printed(name: str, variant: Variant) -> float | None:
+    def printed(name: str, variant: MethodConfig) -> float | None:
         number = published(with_papers, variant.name, columns[name]) if with_papers else None
         return None if number is None else number.mean
 
@@ -300,7 +304,7 @@ def _has_met(rows: Sequence[Sequence[float]]) -> bool:
     return any(value for receiver, row in enumerate(rows) for giver, value in enumerate(row) if giver != receiver)
 
 
-def _curves(case: Case, variants: Mapping[str, Variant], scale: str, results: Results) -> dict[str, Points]:
+def _curves(case: Setting, variants: Mapping[str, MethodConfig], scale: str, results: Results) -> dict[str, Points]:
     """Return the accuracy over rounds of those variants that are computed."""
     cells = {name: Cell(case, variant, scale) for name, variant in variants.items()}
     return {name: results.curve(cell) for name, cell in cells.items() if results.all_seeds(cell)}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from experiments.iclr2021.catalogue import (
+from experiments.iclr2021.paper_tables import (
     AS_CODED,
     AUTHORS_OPTIONS,
-    BEYOND,
     CFL,
-    CONTROLS,
-    CROWDS,
+    CONTROL_METHODS,
     DITTO,
+    EXTRA_METHODS,
     FEDAVG,
     FEDPROX,
     FIGURES,
@@ -23,14 +22,15 @@ from experiments.iclr2021.catalogue import (
     LG_FEDAVG,
     LOCAL,
     LOCAL_BEST,
+    MANY_CLIENT_SETTINGS,
     OOD_5,
     ORACLE,
-    PAPERS,
+    PAPER_METHODS,
     PFEDME,
     TABLES,
-    Variant,
+    MethodConfig,
 )
-from experiments.iclr2021.cells import CROWD, Case, Cell
+from experiments.iclr2021.settings import MANY_CLIENTS, Cell, Setting
 
 REPEATED = ("fedfomo", "local", "fedavg")
 """Methods that figures have first, and whose runs are repeated with further seeds before anybody else's."""
@@ -53,25 +53,31 @@ def stages() -> list[Stage]:
         *_cells(OOD_5, (*core, ORACLE), "paper"),
         *_cells(LATENT_5, (ORACLE, CFL, LG_FEDAVG, FEDPROX, PFEDME, DITTO), "paper"),
     )
-    second = tuple(cell for case in (CROWDS["CIFAR-10"], CROWDS["MNIST"]) for cell in _cells(case, core, "paper"))
+    second = tuple(
+        cell
+        for case in (MANY_CLIENT_SETTINGS["CIFAR-10"], MANY_CLIENT_SETTINGS["MNIST"])
+        for cell in _cells(case, core, "paper")
+    )
     # Five distributions first: that is where the ablations are.
     third = (
-        *_cells(LATENT_5, (*PAPERS, LOCAL_BEST), "lite"),
+        *_cells(LATENT_5, (*PAPER_METHODS, LOCAL_BEST), "lite"),
         *_cells(LATENT_5, AUTHORS_OPTIONS, "lite"),
-        *_cells(OOD_5, (*PAPERS, LOCAL_BEST), "lite"),
+        *_cells(OOD_5, (*PAPER_METHODS, LOCAL_BEST), "lite"),
         *TABLES["table2"].target.cells("lite"),
     )
     figures = [cell for figure in FIGURES.values() for cell in figure.cells("lite")]
-    crowded = [cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == CROWD]
+    crowded = [
+        cell for figure in FIGURES.values() for cell in figure.cells("paper") if cell.case.clients == MANY_CLIENTS
+    ]
     drawn, curves = (tuple(cell for cell in cells if cell.variant.method in REPEATED) for cells in (figures, crowded))
     # Every figure has something to show before any of them has everything.
     fourth = (
         *(cell for cell in drawn if cell.case.dataset == LATENT_5.dataset),
-        *_cells(replace(LATENT_5, clients=CROWD), (FOMO_5, LOCAL, FEDAVG), "paper"),
+        *_cells(replace(LATENT_5, clients=MANY_CLIENTS), (FOMO_5, LOCAL, FEDAVG), "paper"),
         *drawn,
     )
     fifth = (
-        *(cell for case in CROWDS.values() for cell in _cells(case, (FINE_TUNED,), "paper")),
+        *(cell for case in MANY_CLIENT_SETTINGS.values() for cell in _cells(case, (FINE_TUNED,), "paper")),
         *_cells(LATENT_5, (LOCAL_BEST, AS_CODED), "paper"),
         *curves,
         *TABLES["everyone"].target.cells("paper"),
@@ -80,12 +86,12 @@ def stages() -> list[Stage]:
         *TABLES["authors"].target.cells("lite"),
         *TABLES["table1"].target.cells("lite"),
         *TABLES["table5"].target.cells("lite"),
-        *_cells(Case("cifar100", "ood", 5), PAPERS, "lite"),
+        *_cells(Setting("cifar100", "ood", 5), PAPER_METHODS, "lite"),
         *TABLES["table6"].target.cells("lite"),
     )
     seventh = (
-        *(cell for case in (LATENT_5, OOD_5) for cell in _cells(case, BEYOND, "lite")),
-        *_cells(OOD_5, CONTROLS, "lite"),
+        *(cell for case in (LATENT_5, OOD_5) for cell in _cells(case, EXTRA_METHODS, "lite")),
+        *_cells(OOD_5, CONTROL_METHODS, "lite"),
         *TABLES["augmentation"].target.cells("lite"),
         *figures,
         *(cell for table in TABLES.values() for cell in table.whole.cells("lite")),
@@ -115,14 +121,14 @@ def stages() -> list[Stage]:
     return [Stage(title, tuple(_unseen(cells, seen))) for title, cells in planned]
 
 
-def _cells(case: Case, variants: Iterable[Variant], scale: str, seed: int = 0) -> list[Cell]:
+def _cells(case: Setting, variants: Iterable[MethodConfig], scale: str, seed: int = 0) -> list[Cell]:
     return [Cell(case, variant, scale, seed) for variant in variants]
 
 
 def _repeated(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Return the same cells with further seeds, as many as the paper has runs; equal clients follow each other."""
     runs = _runs()
-    by_case: dict[tuple[str, Case], list[Cell]] = {}
+    by_case: dict[tuple[str, Setting], list[Cell]] = {}
     for cell in cells:
         by_case.setdefault((cell.scale, cell.case), []).append(cell)
     return tuple(
@@ -134,9 +140,9 @@ def _repeated(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     )
 
 
-def _runs() -> dict[tuple[Case, str], int]:
+def _runs() -> dict[tuple[Setting, str], int]:
     """Return how many runs there are to be of every variant on every case, by the table or figure that wants most."""
-    runs: dict[tuple[Case, str], int] = {}
+    runs: dict[tuple[Setting, str], int] = {}
     for target in (*(table.whole for table in TABLES.values()), *FIGURES.values()):
         for case, variant in target.pairs:
             key = case, variant.name
@@ -147,7 +153,7 @@ def _runs() -> dict[tuple[Case, str], int]:
 def _unseen(cells: Iterable[Cell], seen: set[str]) -> list[Cell]:
     new: list[Cell] = []
     for cell in cells:
-        if cell.is_telling and cell.name not in seen:
+        if cell.is_informative and cell.name not in seen:
             seen.add(cell.name)
             new.append(cell)
     return new

@@ -1,24 +1,20 @@
-"""What is kept of a finished cell: one small JSON file, readable without anything else of this library."""
+"""What is kept of a finished cell, one small JSON file, and by how much one method is ahead of another."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any, Literal
 
-from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.settings import Cell
 from fedfomo.errors import reading
 
 Point = Literal["after_update", "after_training"]
 MIXED = 0.9
 """A client is mixed if a constant answer is right in a smaller share of its test data."""
-
-# Until cells have been timed: two workers on two ordinary cores, and the paper's network.
-SECONDS_A_GRADIENT = {"digits": 2e-6, "mnist": 1.5e-4, "cifar10": 3e-4, "cifar100": 3e-4}
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Result:
         return 100 * fmean(self.mixed) if self.mixed else math.nan
 
     @property
-    def strangers(self) -> int:
+    def num_ood_clients(self) -> int:
         """How many clients aim at another distribution than the one that they train on."""
         groups = self.content["groups"]
         return sum(groups[client] != groups[target] for client, target in enumerate(self.content["targets"]))
@@ -106,7 +102,6 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._read: dict[str, Result] = {}
-        self._finished: list[Result] | None = None
 
     def has(self, cell: Cell) -> bool:
         """Tell whether a cell is finished."""
@@ -139,28 +134,6 @@ class Results:
             for number, values in enumerate(points, 1)
         ]
 
-    def forecast(self, cells: Iterable[Cell]) -> float:
-        """Estimate the seconds that unfinished cells will take, from those that are finished."""
-        return sum(self.pace(cell) * cell.gradients() for cell in cells if not self.has(cell))
-
-    def pace(self, cell: Cell) -> float:
-        """Estimate the seconds a gradient from the finished cells that are most like this one."""
-        dataset = cell.case.at(cell.scale)["dataset"]
-        near = [result.content for result in self.finished() if result.content["config"]["dataset"] == dataset]
-        same_scale = [content for content in near if content["cell"]["scale"] == cell.scale]
-        same_method = [content for content in same_scale if content["config"]["method"] == cell.variant.method]
-        for contents in (same_method, same_scale, near):
-            if contents:
-                return median(content["seconds"] / max(1.0, content["nominal_gradients"]) for content in contents)
-        return SECONDS_A_GRADIENT[dataset]
-
-    def finished(self) -> list[Result]:
-        """Return all results that there were when this was first called."""
-        if self._finished is None:
-            paths = sorted(self.folder.glob("*/*/*-seed-*.json"))
-            self._finished = [self._load(path) for path in paths]
-        return self._finished
-
     def _load(self, path: Path) -> Result:
         name = str(path.relative_to(self.folder).with_suffix(""))
         if name not in self._read:
@@ -173,3 +146,47 @@ def signed(difference: float, digits: int = 1) -> str:
     """Spell out a difference with its sign, if any is left of it."""
     text = f"{difference:+.{digits}f}"
     return text.replace("-", "−") if float(text) else text[1:]
+
+
+EVEN = 1.0
+"""Points of accuracy: a lead below this is none."""
+CHANCE = 5.0
+"""Points by which a single seed may deceive: means of one method have moved by as much from one round to the next."""
+CONFIDENCE = 0.95
+"""Of the interval around a mean over several seeds."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A lead in points of accuracy, once for each seed that both sides have."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return fmean(self.values)
+
+    @property
+    def margin(self) -> float:
+        """How far the mean may be off: Student's interval over seeds, or what a single seed may deceive by."""
+        number = len(self.values)
+        if number == 1:
+            return CHANCE
+        from scipy.stats import t  # takes a while to import
+
+        return float(t.ppf((1 + CONFIDENCE) / 2, number - 1)) * stdev(self.values) / math.sqrt(number)
+
+    def is_open(self, bar: float = 0.0) -> bool:
+        """Tell whether it may be chance that the mean is on this side of a bar."""
+        return abs(self.mean - bar) < self.margin
+
+    @property
+    def is_even(self) -> bool:
+        """Whether neither side is ahead to speak of, as far as seeds agree on that."""
+        return abs(self.mean) < EVEN and self.margin <= CHANCE
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether one side is ahead, and not by chance."""
+        return abs(self.mean) >= EVEN and not self.is_open()

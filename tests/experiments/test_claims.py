@@ -6,14 +6,12 @@ from typing import Literal
 
 import pytest
 
-from experiments.iclr2021.catalogue import CFL, FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL
-from experiments.iclr2021.cells import Cell
-from experiments.iclr2021.claims import CLAIMS, Pair, Side
-from experiments.iclr2021.discovery import discovered, discovery
-from experiments.iclr2021.findings import Finding, findings
-from experiments.iclr2021.leads import Lead
-from experiments.iclr2021.overview import claims
-from experiments.iclr2021.results import Results
+from experiments.iclr2021.affinity_recovery import affinity_recovery_of, recovery_table
+from experiments.iclr2021.claims import CLAIMS, Finding, Pair, Side, findings
+from experiments.iclr2021.paper_tables import CFL, FEDAVG, FOMO_5, FOMO_10, LATENT_5, LOCAL
+from experiments.iclr2021.render import claims
+from experiments.iclr2021.results import Difference, Results
+from experiments.iclr2021.settings import Cell
 from fake_results import keep
 
 
@@ -43,13 +41,13 @@ def test_a_claim_counts_leads_and_leaves_small_ones_of_one_seed_open(tmp_path: P
 
 def test_a_lead_over_several_seeds_is_open_while_its_interval_holds_zero() -> None:
     # Of 2, 4, 6: deviation 2, so the margin is 4.303 × 2 / √3 = 4.97.
-    lead = Lead((2.0, 4.0, 6.0))
+    lead = Difference((2.0, 4.0, 6.0))
     assert (lead.mean, lead.margin) == (4.0, pytest.approx(4.968, abs=1e-3))
     assert lead.is_open()
     assert not lead.is_open(-1.0)
-    assert Lead((3.0, 4.0, 5.0)).is_clear
-    assert not Lead((0.5, 0.5)).is_clear  # too little to matter, however sure
-    assert [Lead((value,)).is_clear for value in (4.9, 5.1, -5.1)] == [False, True, True]
+    assert Difference((3.0, 4.0, 5.0)).is_clear
+    assert not Difference((0.5, 0.5)).is_clear  # too little to matter, however sure
+    assert [Difference((value,)).is_clear for value in (4.9, 5.1, -5.1)] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +61,13 @@ def test_a_lead_over_several_seeds_is_open_while_its_interval_holds_zero() -> No
 def test_verdicts_of_one_seed(said: Literal["ahead", "competitive", "even"], verdicts: list[str]) -> None:
     pair = Pair("somewhere", Side(LATENT_5, (FOMO_5,)), Side(LATENT_5, (LOCAL,)), said=said)
     leads = (-10.5, -6.0, -2.0, -0.5, 2.0, 6.0)
-    assert [Finding(pair, Lead((lead,)), 1, 1).verdict for lead in leads] == verdicts
+    assert [Finding(pair, Difference((lead,)), 1, 1).verdict for lead in leads] == verdicts
 
 
 def test_seeds_that_disagree_do_not_make_it_even() -> None:
     pair = Pair("somewhere", Side(LATENT_5, (FOMO_5,)), Side(LATENT_5, (LOCAL,)))
-    assert Finding(pair, Lead((0.5, 20.0, -19.0)), 1, 1).verdict == "open"
-    assert Finding(pair, Lead((0.5, 1.0, 0.0)), 1, 1).verdict == "even"
+    assert Finding(pair, Difference((0.5, 20.0, -19.0)), 1, 1).verdict == "open"
+    assert Finding(pair, Difference((0.5, 1.0, 0.0)), 1, 1).verdict == "even"
 
 
 def test_a_rival_that_is_ahead_counts_before_all_are_computed_and_one_that_is_behind_does_not(tmp_path: Path) -> None:
@@ -89,7 +87,7 @@ def test_a_rival_that_is_ahead_counts_before_all_are_computed_and_one_that_is_be
 
 
 def test_discovery_is_the_share_taken_from_those_who_train_on_the_targets_distribution(tmp_path: Path) -> None:
-    assert "Nothing has been computed yet" in discovery(Results(tmp_path))
+    assert "Nothing has been computed yet" in recovery_table(Results(tmp_path))
     # Groups 0 0 1 1. Client 0 aims at group 1: 3 of 4 came from there, its own 9 is nobody else's. Client 1 stays in
     # its group and takes all from client 0. The others take nothing.
     taken = [[9.0, 1.0, 2.0, 1.0], [5.0, 0.0, 0.0, 0.0], [0.0] * 4, [0.0] * 4]
@@ -97,20 +95,20 @@ def test_discovery_is_the_share_taken_from_those_who_train_on_the_targets_distri
     keep(tmp_path, cell, [0.8] * 4, taken=taken, targets=[2, 1, 0, 3])
     run = Results(tmp_path).get(cell)
     assert run is not None
-    found = discovered(run)
+    found = affinity_recovery_of(run)
     assert found is not None
     assert found.moved == pytest.approx(100 * (13 + 5) / (4 * 20))
     assert found.others == pytest.approx(100 * (4 + 5) / (13 + 5))
     assert found.taken == pytest.approx(100 * (3 + 5) / (4 + 5))
     assert found.chance == pytest.approx(100 * (4 * 2 / 3 + 5 / 3) / 9)  # two of three others, one of three
-    # The made affinity is 0.5 within a group: 1 → 0 and 3 → 2 are such; 0 and 2 aim at strangers, two each, at −0.5.
+    # The made affinity is 0.5 within a group: 1 → 0 and 3 → 2 are such; 0 and 2 aim at the others, two each, at −0.5.
     assert found.towards == pytest.approx((2 * 0.5 - 4 * 0.5) / 6)
     assert found.elsewhere == pytest.approx((-4 * 0.5 + 2 * 0.5) / 6)
-    assert "| FedFomo (n = 5) | all, 1 | 22.5 % | 50.0 % | 88.9 % | 48.1 % | −0.17 | −0.17 |" in discovery(
+    assert "| FedFomo (n = 5) | all, 1 | 22.5 % | 50.0 % | 88.9 % | 48.1 % | −0.17 | −0.17 |" in recovery_table(
         Results(tmp_path)
     )
 
 
 def test_a_run_in_which_nobody_took_anything_discovers_nothing(tmp_path: Path) -> None:
     keep(tmp_path, Cell(LATENT_5, FOMO_5, "paper"), [0.8] * 4)
-    assert "Nothing has been computed yet" in discovery(Results(tmp_path))
+    assert "Nothing has been computed yet" in recovery_table(Results(tmp_path))

@@ -6,18 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.iclr2021.__main__ import ReproduceConfig, reproduce
-from experiments.iclr2021.catalogue import FEDAVG, FOMO_5, LATENT_2, LATENT_5, LOCAL
-from experiments.iclr2021.cells import Cell, Variant
-from experiments.iclr2021.compute import compute_all
+from experiments.iclr2021.paper_tables import FOMO_5, LATENT_2, LATENT_5, LOCAL
 from experiments.iclr2021.results import Results
-from experiments.iclr2021.running import can_go_on
-from fake_results import keep
+from experiments.iclr2021.run import can_go_on, compute_all
+from experiments.iclr2021.settings import Cell, MethodConfig
 from fedfomo.cli.main import main, run_and_exit
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.run import start_run
@@ -130,7 +127,7 @@ def test_what_was_begun_with_other_code_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken = Cell(LATENT_5, Variant("broken", "", "fedfomo", ("num_downloads=0",)), "smoke")
+    broken = Cell(LATENT_5, MethodConfig("broken", "", "fedfomo", ("num_downloads=0",)), "smoke")
     results, work, pages = (tmp_path / name for name in ("results", "work", "pages"))
     config = ReproduceConfig("authors", "smoke", results=results, work=work, pages=pages, workers=0)
     with pytest.raises(SystemExit) as ended:
@@ -140,17 +137,6 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys:
     assert "'num_downloads' of method 'fedfomo' must be at least 1" in shown.out
     assert f"cells that failed, 1 in all: {broken.name}" in shown.err
     assert Results(results).has(CELL)
-
-
-def test_forecasts_follow_the_finished_cells_that_are_most_alike(tmp_path: Path) -> None:
-    fomo, local, other = Cell(LATENT_5, FOMO_5, "lite"), Cell(LATENT_5, LOCAL, "lite"), Cell(LATENT_5, FEDAVG, "lite")
-    before = Results(tmp_path).forecast([fomo, local])
-    assert before == pytest.approx(2 * 240)  # until anything is measured
-    keep(tmp_path, fomo, [0.5], seconds=300.0)
-    keep(tmp_path, local, [0.5], seconds=100.0)
-    again = [replace(cell, seed=1) for cell in (fomo, local, other)]
-    assert [Results(tmp_path).forecast([cell]) for cell in again] == pytest.approx([300, 100, 200])
-    assert Results(tmp_path).forecast([fomo]) == 0
 
 
 def test_without_data_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from experiments.iclr2021.catalogue import FIGURES
 from experiments.iclr2021.figures import FAINT, _plot, draw, matrix_colours
+from experiments.iclr2021.paper_tables import FIGURES
 from experiments.iclr2021.results import Results
 from fake_results import keep
 

@@ -1,26 +1,26 @@
 """What is planned: every number of the paper has a cell, no cell is planned twice, and each is a possible run."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from experiments.iclr2021.catalogue import (
+from experiments.iclr2021.paper_tables import (
     AS_CODED,
-    CROWDS,
     FIGURES,
     FOMO_5,
     LATENT_5,
+    MANY_CLIENT_SETTINGS,
     MOCHA_REPOSITORY,
     OOD_5,
-    PAPERS,
+    PAPER_METHODS,
     TABLES,
     find_target,
     splitting,
 )
-from experiments.iclr2021.cells import SCALES, Case, Cell
-from experiments.iclr2021.paper import published
 from experiments.iclr2021.queue import stages
+from experiments.iclr2021.settings import SCALES, Cell, Setting, published
 from fedfomo.algorithms import make_algorithm
 from fedfomo.cli.terminal import parse_run
 from fedfomo.errors import InputError
@@ -81,7 +81,7 @@ def test_seeds_repeat_three_runs_and_five_shuffles() -> None:
     (repeats, _) = [stage for stage in stages() if stage.title.startswith("more seeds")]
     seeds = {
         case.name: {cell.seed for cell in repeats.cells if cell.case == case}
-        for case in (Case("cifar10", "latent", 4), OOD_5, CROWDS["MNIST"], splitting(0.01))
+        for case in (Setting("cifar10", "latent", 4), OOD_5, MANY_CLIENT_SETTINGS["MNIST"], splitting(0.01))
     }
     assert list(seeds.values()) == [{1, 2}, {1, 2, 3, 4}, {1, 2}, {1, 2, 3, 4}]
 
@@ -91,7 +91,6 @@ def test_every_cell_is_a_possible_run(scale: str) -> None:
     for target in [*(table.target for table in TABLES.values()), *FIGURES.values()]:
         for cell in target.cells(scale):
             make_algorithm(cell.variant.method, cell.config().options)
-            assert cell.gradients() > 0
             assert "--seed 0" in cell.command()
             config = cell.config()
             assert config.setting.scenario.data_fraction == (0.2 if scale == "lite" else 1.0)
@@ -101,7 +100,10 @@ def test_every_cell_is_a_possible_run(scale: str) -> None:
 @pytest.mark.parametrize("name", [*TABLES, *FIGURES])
 def test_a_command_means_the_same_run(name: str) -> None:
     for cell in find_target(name).cells("lite", (3,))[-1:]:
-        assert parse_run(shlex.split(cell.command())[2:]) == cell.config(Path("FOLDER"))
+        said, meant = parse_run(shlex.split(cell.command())[2:]), cell.config(Path("FOLDER"))
+        algorithms = [make_algorithm(config.method, config.options) for config in (said, meant)]
+        assert algorithms[0] == algorithms[1]
+        assert replace(said, options=meant.options) == meant
 
 
 def test_the_authors_code_has_as_many_averages_as_there_are_distributions() -> None:
@@ -110,17 +112,19 @@ def test_the_authors_code_has_as_many_averages_as_there_are_distributions() -> N
     }
     assert list(coded) == [2, 5]
     for number, cell in coded.items():
-        assert f"num_averages={number} " in cell.command()
+        assert f"--fedfomo.num-averages {number} " in cell.command()
 
 
 def test_a_command_names_what_may_become_another_default() -> None:
-    command = Cell(Case("cifar10", "latent", 5, noise=1.0), FOMO_5, "paper").command()
+    command = Cell(Setting("cifar10", "latent", 5, noise=1.0), FOMO_5, "paper").command()
     for flags in ("--augment", "--distributions 5", "--validation-fraction 0.2", "--privacy.delta 1e-05", "--epochs 5"):
         assert flags in command
 
 
 def test_the_papers_protocol() -> None:
-    few, many = (Cell(Case("mnist", "pathological", clients=clients), PAPERS[0], "paper") for clients in (15, 100))
+    few, many = (
+        Cell(Setting("mnist", "pathological", clients=clients), PAPER_METHODS[0], "paper") for clients in (15, 100)
+    )
     assert (few.config().setting.rounds, few.config().setting.participation) == (20, 1.0)
     assert (many.config().setting.rounds, many.config().setting.participation) == (100, 0.1)
     assert few.config().setting.training.learning_rate == 0.01

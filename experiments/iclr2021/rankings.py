@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from experiments.iclr2021.catalogue import BEYOND, CONTROLS, FEDAVG, FOMO_5, LOCAL, ORACLE, PAPERS, TABLES, Variant
-from experiments.iclr2021.cells import AMOUNTS, SHOWN, Case, Cell
 from experiments.iclr2021.claims import FOMO, RIVALS
-from experiments.iclr2021.leads import Lead
-from experiments.iclr2021.paper import published
-from experiments.iclr2021.results import Result, Results, signed
+from experiments.iclr2021.paper_tables import (
+    CONTROL_METHODS,
+    EXTRA_METHODS,
+    FEDAVG,
+    FOMO_5,
+    LOCAL,
+    ORACLE,
+    PAPER_METHODS,
+    TABLES,
+    MethodConfig,
+)
+from experiments.iclr2021.results import EVEN, Difference, Result, Results, signed
+from experiments.iclr2021.settings import DATA_WORDS, SHOWN, Cell, Setting, published
 
-Runs = Mapping[Variant, Mapping[int, Result]]
+Runs = Mapping[MethodConfig, Mapping[int, Result]]
 """Results by variant and seed."""
-OTHERS = tuple(variant for variant in (*PAPERS, *BEYOND, *CONTROLS) if variant not in (*FOMO, ORACLE))
+OTHERS = tuple(
+    variant for variant in (*PAPER_METHODS, *EXTRA_METHODS, *CONTROL_METHODS) if variant not in (*FOMO, ORACLE)
+)
 """Whom FedFomo is measured against: whoever does not know the truth beforehand."""
 NEEDED = (FOMO_5, LOCAL, FEDAVG)
 """Without these, there is nothing to say about a case."""
@@ -30,13 +40,13 @@ WHERE = {
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One of the others: its mean, FedFomo's on the same seeds, and FedFomo's lead."""
 
-    rival: Variant
+    rival: MethodConfig
     mean: float
     fomos: float
-    lead: Lead
+    lead: Difference
 
     def described(self, seeds: int) -> str:
         """Name it with its mean, and with FedFomo's beside it if it has fewer than all seeds."""
@@ -46,17 +56,17 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Ranking:
     """How FedFomo stands in a case of the paper's tables at a scale, beside some of the others on common seeds."""
 
     where: str
     scale: str
     runs: Runs
     seeds: frozenset[int]
-    papers: Mapping[Variant, float]
+    papers: Mapping[MethodConfig, float]
 
     @property
-    def computed(self) -> set[Variant]:
+    def computed(self) -> set[MethodConfig]:
         """Which of the others are there to compare with."""
         return {variant for variant in OTHERS if self.runs[variant].keys() & self.seeds}
 
@@ -65,22 +75,22 @@ class Standing:
         """Whether the paper's rivals are all there."""
         return set(RIVALS) <= self.computed
 
-    def mean(self, variant: Variant) -> float:
+    def mean(self, variant: MethodConfig) -> float:
         """Return the mean accuracy in % over seeds."""
         return fmean(self.runs[variant][seed].mean() for seed in self.seeds)
 
     @cached_property
-    def best(self) -> Compared:
+    def best(self) -> Comparison:
         """The best of the others: whoever FedFomo is least ahead of."""
         return min(self._compared(Result.mean), key=lambda one: one.lead.mean)
 
     @cached_property
-    def among_mixed(self) -> list[Compared]:
+    def among_mixed(self) -> list[Comparison]:
         """All of the others, where one constant answer does not do."""
         return self._compared(lambda run: run.mean_of_mixed)
 
     @cached_property
-    def best_among_mixed(self) -> Compared | None:
+    def best_among_mixed(self) -> Comparison | None:
         """The best of the others there; none, if no client is mixed."""
         return min(self.among_mixed, key=lambda one: one.lead.mean, default=None)
 
@@ -90,7 +100,7 @@ class Standing:
         return self.best.lead.is_clear and self.has_papers_rivals
 
     @property
-    def papers_best(self) -> Variant:
+    def papers_best(self) -> MethodConfig:
         """The best of the others by the paper's numbers."""
         return max(RIVALS, key=self.papers.__getitem__)
 
@@ -99,25 +109,25 @@ class Standing:
         """FedFomo's lead over it."""
         return self.papers[FOMO_5] - self.papers[self.papers_best]
 
-    def _compared(self, figure: Callable[[Result], float]) -> list[Compared]:
+    def _compared(self, figure: Callable[[Result], float]) -> list[Comparison]:
         """Compare FedFomo with each of the others, on the seeds that the two share and that have the figure."""
-        found: list[Compared] = []
+        found: list[Comparison] = []
         for rival in OTHERS:
             common = self.runs[rival].keys() & self.seeds
             pairs = [(figure(self.runs[FOMO_5][seed]), figure(self.runs[rival][seed])) for seed in common]
             known = [pair for pair in pairs if not math.isnan(sum(pair))]
             if known:
                 fomos, theirs = (fmean(values) for values in zip(*known, strict=True))
-                found.append(Compared(rival, theirs, fomos, Lead(tuple(one - other for one, other in known))))
+                found.append(Comparison(rival, theirs, fomos, Difference(tuple(one - other for one, other in known))))
         return found
 
 
-def standings(results: Results) -> list[Standing]:
+def rankings(results: Results) -> list[Ranking]:
     """Return every case of the paper's tables, at the largest scale at which it is computed.
 
     Where some of the paper's rivals are missing there, it is there at the next scale as well.
     """
-    found: list[Standing] = []
+    found: list[Ranking] = []
     for name, words in WHERE.items():
         for column in TABLES[name].columns:
             for scale in SHOWN:
@@ -125,7 +135,7 @@ def standings(results: Results) -> list[Standing]:
                 seeds = frozenset[int].intersection(*(frozenset(runs[variant]) for variant in NEEDED))
                 if seeds:
                     papers = _papers(name, column.case)
-                    found.append(Standing(words.format(column.heading), scale, runs, seeds, papers))
+                    found.append(Ranking(words.format(column.heading), scale, runs, seeds, papers))
                     if found[-1].has_papers_rivals:
                         break
     return found
@@ -133,7 +143,7 @@ def standings(results: Results) -> list[Standing]:
 
 def comparison(results: Results) -> str:
     """Return a table of all settings that are computed."""
-    found = standings(results)
+    found = rankings(results)
     if not found:
         return "Nothing has been computed yet."
     head = (
@@ -143,7 +153,7 @@ def comparison(results: Results) -> str:
     return "\n".join([head, "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |", *map(_line, found)])
 
 
-def _line(standing: Standing) -> str:
+def _line(standing: Ranking) -> str:
     """Return a line, with the paper's numbers in brackets where the experiment is the paper's."""
     seeds, best, papers = len(standing.seeds), standing.best, standing.papers
     entries = [f"{standing.mean(variant):.1f}" for variant in NEEDED]
@@ -153,12 +163,11 @@ def _line(standing: Standing) -> str:
         theirs = [f"{papers[variant]:.1f}" for variant in NEEDED]
         theirs += [f"{its_best.label} {papers[its_best]:.1f}", signed(standing.papers_lead)]
         entries = [f"{entry} ({their})" for entry, their in zip(entries, theirs, strict=True)]
-    return (
-        f"| {' | '.join((standing.where, f'{AMOUNTS[standing.scale]}, {seeds}', *entries, _among_mixed(standing)))} |"
-    )
+    data = f"{DATA_WORDS[standing.scale]}, {seeds}"
+    return f"| {' | '.join((standing.where, data, *entries, _among_mixed(standing)))} |"
 
 
-def _among_mixed(standing: Standing) -> str:
+def _among_mixed(standing: Ranking) -> str:
     """Return FedFomo's smallest lead where one constant answer does not do."""
     best = standing.best_among_mixed
     if best is None:
@@ -172,11 +181,55 @@ def _among_mixed(standing: Standing) -> str:
     return f"{_marked(best.lead, is_decided)}: {best.described(len(standing.seeds))}, {clients}"
 
 
-def _marked(lead: Lead, is_decided: bool) -> str:
+def _marked(lead: Difference, is_decided: bool) -> str:
     return f"**{signed(lead.mean)}**" if is_decided else signed(lead.mean)
 
 
-def _papers(table: str, case: Case) -> dict[Variant, float]:
+def _papers(table: str, case: Setting) -> dict[MethodConfig, float]:
     """Return the paper's numbers."""
-    found = {variant: published(table, variant.name, case) for variant in PAPERS}
+    found = {variant: published(table, variant.name, case) for variant in PAPER_METHODS}
     return {variant: number.mean for variant, number in found.items() if number is not None}
+
+
+HEAD = """\
+| setting | data | FedFomo | best of the others | here FedFomo | in the paper it | mixed clients |
+| --- | --- | ---: | --- | --- | --- | ---: |"""
+
+
+def headline(results: Results) -> str:
+    """Return a line for every setting that is computed."""
+    found = rankings(results)
+    return "\n".join([HEAD, *map(_headline_row, _once_each(found))]) if found else "Nothing has been computed yet."
+
+
+def _once_each(found: Sequence[Ranking]) -> list[Ranking]:
+    """Keep one scale of every setting: one at which it is decided, or else the largest."""
+    kept: dict[str, Ranking] = {}
+    for standing in found:
+        if standing.where not in kept or (standing.is_decided and not kept[standing.where].is_decided):
+            kept[standing.where] = standing
+    return list(kept.values())
+
+
+def _headline_row(standing: Ranking) -> str:
+    seeds, best, mixed = len(standing.seeds), standing.best, standing.best_among_mixed
+    entries = [
+        standing.where,
+        DATA_WORDS[standing.scale] + (f", {seeds} seeds" if seeds > 1 else ""),
+        f"{standing.mean(FOMO_5):.1f}",
+        best.described(seeds),
+        f"**{_said(best.lead.mean)}**" if standing.is_decided else f"{_open(standing)} ({signed(best.lead.mean)})",
+        _said(standing.papers_lead),
+        "–" if mixed is None else signed(mixed.lead.mean),
+    ]
+    return f"| {' | '.join(entries)} |"
+
+
+def _open(standing: Ranking) -> str:
+    return "even" if standing.best.lead.is_even and standing.has_papers_rivals else "open"
+
+
+def _said(lead: float) -> str:
+    if abs(lead) < EVEN:
+        return "even"
+    return f"{'wins' if lead > 0 else 'loses'} by {abs(lead):.1f}"

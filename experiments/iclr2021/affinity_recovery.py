@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from statistics import fmean
 
-from experiments.iclr2021.catalogue import TABLES, Column, Row
-from experiments.iclr2021.cells import AMOUNTS, SHOWN, Cell
 from experiments.iclr2021.claims import FOMO
+from experiments.iclr2021.paper_tables import TABLES, Column, Row
 from experiments.iclr2021.results import Result, Results, signed
+from experiments.iclr2021.settings import DATA_WORDS, SHOWN, Cell
 
 SETTINGS = {
     "table2": "CIFAR-10, latent distributions, {}",
@@ -23,7 +23,7 @@ HEAD = """\
 
 
 @dataclass(frozen=True)
-class Discovery:
+class AffinityRecovery:
     """What clients made of others, and of those among them that train on their target's distribution."""
 
     moved: float  # % of all updates in which a client went anywhere
@@ -34,7 +34,7 @@ class Discovery:
     elsewhere: float  # mean affinity to everybody else
 
 
-def discovery(results: Results) -> str:
+def recovery_table(results: Results) -> str:
     """Return a table of all settings with latent distributions, as far as they are computed."""
     lines = [
         line
@@ -50,15 +50,15 @@ def discovery(results: Results) -> str:
 def _lines(where: str, row: Row, column: Column, results: Results) -> Iterator[str]:
     for scale in SHOWN:
         runs = results.all_seeds(Cell(row.case_in(column), row.variant, scale)).values()
-        found = [one for one in map(discovered, runs) if one is not None]
+        found = [one for one in map(affinity_recovery_of, runs) if one is not None]
         if found:
             *shares, towards, elsewhere = (fmean(values) for values in zip(*map(astuple, found), strict=True))
             numbers = [f"{share:.1f} %" for share in shares] + [signed(towards, 2), signed(elsewhere, 2)]
-            yield f"| {' | '.join((where, row.label, f'{AMOUNTS[scale]}, {len(found)}', *numbers))} |"
+            yield f"| {' | '.join((where, row.label, f'{DATA_WORDS[scale]}, {len(found)}', *numbers))} |"
 
 
-def discovered(run: Result) -> Discovery | None:
-    """Return what a run discovered; nothing, if nobody took anything from anybody else."""
+def affinity_recovery_of(run: Result) -> AffinityRecovery | None:
+    """Return what a run affinity_recovery_of; nothing, if nobody took anything from anybody else."""
     groups, targets = run.content["groups"], run.content["targets"]
     affinity = run.content["affinity"]["matrices"][-1]
     moves = in_all = from_them = by_chance = 0.0
@@ -77,7 +77,7 @@ def discovered(run: Result) -> Discovery | None:
     if not in_all:
         return None
     updates = len(groups) * run.content["config"]["rounds"]  # in the first round there was none; one came at the end
-    return Discovery(
+    return AffinityRecovery(
         100 * moves / updates,
         100 * in_all / moves,
         100 * from_them / in_all,

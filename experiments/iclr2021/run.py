@@ -1,4 +1,4 @@
-"""Computing one cell: an ordinary run in a folder of its own, of which one small file is kept."""
+"""Computing cells: ordinary runs in folders of their own, of each of which one small file is kept."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file
 
-from experiments.iclr2021.cells import Cell
+from experiments.iclr2021.results import Results
+from experiments.iclr2021.settings import Cell
+from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.client import ClientId
 from fedfomo.core.determinism import instructions
 from fedfomo.core.model import Score
+from fedfomo.core.round import cohort_size
 from fedfomo.engine.run_dir import lock, to_json
+from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
-from fedfomo.runs.config import NOT_RESULT_RELEVANT, RunConfig
+from fedfomo.runs.config import NOT_RESULT_RELEVANT, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import write_toml
+from fedfomo.runs.progress import RunBar
 from fedfomo.runs.provenance import source_digest
 from fedfomo.runs.run import RunRecord, Tell, run_or_resume, start_run
-from fedfomo.runs.setup import Prepared
+from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.simulation.callbacks import Watcher
 
 FORMAT = 1
@@ -128,7 +133,6 @@ def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, sec
         **further,
         "taken": _rounded(record.taken),
         "affinity": kept_affinities(folder, FEWEST_MATRICES if cell.seed == 0 else 1),
-        "nominal_gradients": cell.gradients(),
         "seconds": round(seconds, 1),
         "cores": os.cpu_count(),
         "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
@@ -201,3 +205,42 @@ def kept_affinities(folder: Path, fewest: int = 1) -> dict[str, Any] | None:
 
 def _rounded(rows: list[list[float]] | None) -> list[list[float]] | None:
     return None if rows is None else [[round_to(value, COARSE) if value else 0 for value in row] for row in rows]
+
+
+if TYPE_CHECKING:
+    from experiments.iclr2021.__main__ import ReproduceConfig
+
+
+def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results) -> None:
+    """Compute what is missing, one cell after the other; one that fails is named, and the others go on."""
+    waiting = [cell for cell in cells if not results.has(cell)]
+    needs_data = any(cell.config().setting.dataset != "digits" for cell in waiting)
+    require(config.data is not None or not needs_data, "give the folder of the data sets: --data FOLDER")
+    console.print(f"{len(cells) - len(waiting)} of {len(cells)} cells are done")
+    failed: list[Cell] = []
+    latest: tuple[ExperimentConfig, int, Prepared] | None = None
+    for number, cell in enumerate(waiting):
+        console.print(f"{cell.name}: {number + 1} of {len(waiting)}", soft_wrap=True)
+        try:
+            planned = cell.config(config.data, config.workers)
+            if latest is None or latest[:2] != (planned.setting, planned.seed):
+                latest = planned.setting, planned.seed, prepare(planned.setting, planned.seed)
+            _compute(cell, planned, latest[2], config)
+        except InputError as error:
+            failed.append(cell)
+            warn(f"{cell.name}: {error}")
+        except OSError:  # a disk that is full, for one, would fail all the others too
+            raise
+        except Exception:  # a night's work must not end with the first method that breaks
+            failed.append(cell)
+            console.print_exception()
+    if failed:
+        fail(f"cells that failed, {len(failed)} in all: {', '.join(cell.name for cell in failed)}", 1)
+
+
+def _compute(cell: Cell, planned: RunConfig, prepared: Prepared, config: ReproduceConfig) -> None:
+    plan, clients = prepared.plan, len(prepared.problem.clients)
+    title = f"{cell.variant.name}, {cell.case.name}, seed {cell.seed}"
+    cohort = cohort_size(clients, plan.participation)
+    with RunBar(console, title, plan.rounds, cohort, clients) as bar:
+        compute(cell, planned, prepared, config.results, config.work, bar, warn)

@@ -1,17 +1,22 @@
-"""Pages of results: every table with the paper's number beside ours and the difference, written from results alone."""
+"""Pages of results: every table with the paper's number beside ours, and the overview, written from results alone."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from experiments.iclr2021.catalogue import TABLES, Column, Row, Table
-from experiments.iclr2021.cells import SHOWN, Cell
-from experiments.iclr2021.overview import BLANK, refresh
-from experiments.iclr2021.paper import published
+from experiments.iclr2021.affinity_recovery import recovery_table
+from experiments.iclr2021.claims import CLAIMS, VERDICTS, Claim, Finding, findings
+from experiments.iclr2021.paper_tables import FIGURES, TABLES, Column, Row, Table
+from experiments.iclr2021.rankings import comparison, headline
 from experiments.iclr2021.results import MIXED, Results, signed
+from experiments.iclr2021.settings import SHOWN, Cell, Target, published
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
+from fedfomo.errors import InputError, unknown
 
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
 MISSING = "–"
@@ -55,7 +60,7 @@ def page(table: Table, results: Results) -> str:
     title = f"{table.name.replace('table', 'Table ')}: {table.title}" if is_papers else table.title
     parts = [f"# {title}", HOW_TO_READ, *([BESIDE] if is_papers else [])]
     parts += [DISTANCE] if table.name in LABEL_DISTANCES else []
-    for scale in (scale for scale in SHOWN if any(cell.is_telling for cell in _all_cells(table, scale))):
+    for scale in (scale for scale in SHOWN if any(cell.is_informative for cell in _all_cells(table, scale))):
         parts.append(f"## {HEADINGS[scale]} (`--scale {scale}`)")
         parts.append(
             f"    python -m experiments.iclr2021 {table.name} --scale {scale} --seeds {table.runs} --data FOLDER"
@@ -183,7 +188,7 @@ def _shuffles(table: Table, scale: str, results: Results) -> list[str]:
     for column in (column for column in table.columns if column.case.scenario == "ood"):
         runs = {seed: run for row in table.rows for seed, run in results.all_seeds(_cell(row, column, scale)).items()}
         if runs:
-            counts = ", ".join(f"{runs[seed].strangers} with seed {seed}" for seed in sorted(runs))
+            counts = ", ".join(f"{runs[seed].num_ood_clients} with seed {seed}" for seed in sorted(runs))
             lines.append(
                 f"{column.heading}: of {column.case.clients} clients, so many aim at another distribution than the one"
                 f" that they train on: {counts}."
@@ -197,3 +202,112 @@ def _cell(row: Row, column: Column, scale: str) -> Cell:
 
 def _all_cells(table: Table, scale: str) -> list[Cell]:
     return [_cell(row, column, scale) for column in table.columns for row in table.rows]
+
+
+LARGE_DEVIATION = 5.0  # points of accuracy
+BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
+BLANK = "# Results\n\n" + "\n\n".join(
+    f"<!-- begin {name} -->\n<!-- end {name} -->"
+    for name in ("state", "comparison", "claims", "discovery", "far", "figures")
+)
+
+
+def refresh(text: str, results: Results, folder: Path) -> str:
+    """Replace every block between `begin NAME` and `end NAME` by what results, and drawings in a folder, say now."""
+    blocks: dict[str, Callable[[], str]] = {
+        "state": lambda: state(results),
+        "claims": lambda: claims(results),
+        "discovery": lambda: recovery_table(results),
+        "far": lambda: far(results),
+        "figures": lambda: figures(folder),
+        "comparison": lambda: comparison(results),
+        "headline": lambda: headline(results),
+    }
+
+    def anew(block: re.Match[str]) -> str:
+        name = block[1]
+        if name not in blocks:
+            raise unknown("block of the overview", name, blocks)
+        return f"<!-- begin {name} -->\n{blocks[name]()}\n<!-- end {name} -->"
+
+    if len(BLOCK.findall(text)) != text.count("<!-- begin "):
+        raise InputError("a block of the overview is not closed: every <!-- begin NAME --> needs its <!-- end NAME -->")
+    return BLOCK.sub(anew, text)
+
+
+def state(results: Results) -> str:
+    """Say how much of every table and figure is computed."""
+    lines = ["| | what | full protocol | a fifth of the data |", "| --- | --- | ---: | ---: |"]
+    tables = [(f"[{name}]({name}.md)", table.target) for name, table in TABLES.items()]
+    for label, target in [*tables, *((name, figure) for name, figure in FIGURES.items())]:
+        counts = " | ".join(_count(target, scale, results) for scale in SHOWN)
+        lines.append(f"| {label} | {target.title} | {counts} |")
+    return "\n".join(lines)
+
+
+def claims(results: Results) -> str:
+    """Say of every claim where it holds, as far as anything is computed."""
+    lines = ["| the paper says, in short | full protocol | a fifth of the data |", "| --- | --- | --- |"]
+    for claim in CLAIMS:
+        lines.append(f"| {claim.words} | {' | '.join(_verdict(claim, scale, results) for scale in SHOWN)} |")
+    return "\n".join(lines)
+
+
+def far(results: Results) -> str:
+    """List the cells of the full protocol that are far from the paper."""
+    lines: list[str] = []
+    done = 0
+    for table in TABLES.values():
+        if table.name == "table4":  # a part of table 6
+            continue
+        for column in table.columns:
+            for row in (row for row in table.rows if row.is_papers):
+                cell = Cell(row.case_in(column), row.variant, "paper")
+                ours, theirs = results.accuracy(cell), published(table.name, row.name, column.case)
+                if ours is None or theirs is None:
+                    continue
+                done += 1
+                if abs(ours.mean - theirs.mean) >= LARGE_DEVIATION:
+                    gap = signed(ours.mean - theirs.mean)
+                    lines.append(
+                        f"- {table.name}, {column.heading}, {row.label}: {ours} here, {theirs.text} there, {gap}"
+                    )
+    head = f"{len(lines)} of {done} cells in full differ by {LARGE_DEVIATION:g} points or more"
+    head += " from the number that the paper has"
+    return head + (".\n" if not lines else ":\n\n" + "\n".join(lines) + "\n")
+
+
+def figures(folder: Path) -> str:
+    """Show the figures that have been drawn."""
+    shown = [
+        f"![{figure.title}]({name}-{scale}.svg)"
+        for name, figure in FIGURES.items()
+        for scale in SHOWN
+        if (folder / f"{name}-{scale}.svg").exists()
+    ]
+    return "\n\n".join(shown) or "None has been drawn yet."
+
+
+def _count(target: Target, scale: str, results: Results) -> str:
+    cells = {cell.name: cell for cell in target.cells(scale) if cell.is_informative}.values()
+    if not cells:
+        return "too little data"
+    return f"{sum(bool(results.all_seeds(cell)) for cell in cells)} of {len(cells)}"
+
+
+def _verdict(claim: Claim, scale: str, results: Results) -> str:
+    found = findings(claim, scale, results)
+    if not found:
+        return "not computed"
+    counts = Counter(finding.verdict for finding in found)
+    verdict = ", ".join(f"{word} in {counts[word]}" for word in VERDICTS if counts[word])
+    missing = len(claim.pairs) - len(found)
+    rest = f"; {missing} not computed" if missing else ""
+    return f"{verdict} of {len(found)}: {', '.join(map(_lead, found))}{rest}"
+
+
+def _lead(finding: Finding) -> str:
+    pair, seeds = finding.pair, len(finding.lead.values)
+    theirs = "" if pair.papers_lead is None else f" ({signed(pair.papers_lead)})"
+    rivals = "" if finding.is_complete else f" against {finding.rivals} of {len(pair.second.variants)}"
+    return f"{pair.where} {signed(finding.lead.mean)}{rivals}{theirs}" + (f", {seeds} seeds" if seeds > 1 else "")

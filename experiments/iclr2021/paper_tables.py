@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiments.iclr2021.cells import CROWD, Case, Target, Variant
+from experiments.iclr2021.settings import MANY_CLIENTS, MethodConfig, Setting, Target
 from fedfomo.errors import unknown
 
-LOCAL = Variant("local", "Local Training", "local")
-FEDAVG = Variant("fedavg", "FedAvg", "fedavg")
-SHARED = Variant("fedavg-shared", "FedAvg + Data", "fedavg-shared")
-FEDPROX = Variant("fedprox", "FedProx", "fedprox")
-LG_FEDAVG = Variant("lg-fedavg", "LG-FedAvg", "lg-fedavg")
-MOCHA = Variant("mocha", "MOCHA", "mocha")
-CFL = Variant("cfl", "Clustered FL (CFL)", "cfl")
-PER_FEDAVG = Variant("per-fedavg", "Per-FedAvg", "per-fedavg", work=1.2)
-PFEDME = Variant("pfedme", "pFedMe", "pfedme")
-FOMO_5 = Variant("fedfomo-5", "FedFomo (n = 5)", "fedfomo", ("num_downloads=5",))
-FOMO_10 = Variant("fedfomo-10", "FedFomo (n = 10)", "fedfomo", ("num_downloads=10",))
-AVERAGES = Variant("fedfomo-averages", "FedFomo (MA)", "fedfomo-averages", ("num_downloads=14",))
-FINE_TUNED = Variant("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned")
-DITTO = Variant("ditto", "Ditto", "ditto", work=2.0)
-ORACLE = Variant("oracle", "oracle clusters", "oracle")
-LOCAL_BEST = Variant("local-best", "Local Training, best round kept", "local", ("keep_best=true",))
+LOCAL = MethodConfig("local", "Local Training", "local")
+FEDAVG = MethodConfig("fedavg", "FedAvg", "fedavg")
+SHARED = MethodConfig("fedavg-shared", "FedAvg + Data", "fedavg-shared")
+FEDPROX = MethodConfig("fedprox", "FedProx", "fedprox")
+LG_FEDAVG = MethodConfig("lg-fedavg", "LG-FedAvg", "lg-fedavg")
+MOCHA = MethodConfig("mocha", "MOCHA", "mocha")
+CFL = MethodConfig("cfl", "Clustered FL (CFL)", "cfl")
+PER_FEDAVG = MethodConfig("per-fedavg", "Per-FedAvg", "per-fedavg")
+PFEDME = MethodConfig("pfedme", "pFedMe", "pfedme")
+FOMO_5 = MethodConfig("fedfomo-5", "FedFomo (n = 5)", "fedfomo", ("num_downloads=5",))
+FOMO_10 = MethodConfig("fedfomo-10", "FedFomo (n = 10)", "fedfomo", ("num_downloads=10",))
+AVERAGES = MethodConfig("fedfomo-averages", "FedFomo (MA)", "fedfomo-averages", ("num_downloads=14",))
+FINE_TUNED = MethodConfig("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned")
+DITTO = MethodConfig("ditto", "Ditto", "ditto")
+ORACLE = MethodConfig("oracle", "oracle clusters", "oracle")
+LOCAL_BEST = MethodConfig("local-best", "Local Training, best round kept", "local", ("keep_best=true",))
 
-MOCHA_REPOSITORY = Variant("mocha-repository", "MOCHA, as in LG-FedAvg's code", "mocha-repository")
-LOCAL_ALL = Variant("local-all", "Local Training, on validation data as well", "local-all")
-TUNED = Variant("fedavg-tuned-on-validation", "FedAvg, tuned on validation data", "fedavg-tuned-on-validation")
+MOCHA_REPOSITORY = MethodConfig("mocha-repository", "MOCHA, as in LG-FedAvg's code", "mocha-repository")
+LOCAL_ALL = MethodConfig("local-all", "Local Training, on validation data as well", "local-all")
+TUNED = MethodConfig("fedavg-tuned-on-validation", "FedAvg, tuned on validation data", "fedavg-tuned-on-validation")
 
-PAPERS = (LOCAL, FEDAVG, SHARED, FEDPROX, LG_FEDAVG, MOCHA, CFL, PER_FEDAVG, PFEDME, FOMO_5, FOMO_10)
+PAPER_METHODS = (LOCAL, FEDAVG, SHARED, FEDPROX, LG_FEDAVG, MOCHA, CFL, PER_FEDAVG, PFEDME, FOMO_5, FOMO_10)
 """The rows of the paper's tables, in its order."""
-BEYOND = (LOCAL_BEST, FINE_TUNED, DITTO, ORACLE, MOCHA_REPOSITORY)
+EXTRA_METHODS = (LOCAL_BEST, FINE_TUNED, DITTO, ORACLE, MOCHA_REPOSITORY)
 """Rows that the paper's tables lack; the first is FedFomo without anybody else's model."""
-CONTROLS = (LOCAL_ALL, TUNED)
+CONTROL_METHODS = (LOCAL_ALL, TUNED)
 """Whoever aims at foreign data has some of it, for validation: what training on that would bring."""
 
 NUMBERS = (2, 3, 4, 5, 10)
 """The paper's numbers of latent distributions (D)."""
-LATENT_2, LATENT_5 = (Case("cifar10", "latent", number) for number in (2, 5))
-OOD_5 = Case("cifar10", "ood", 5)
+LATENT_2, LATENT_5 = (Setting("cifar10", "latent", number) for number in (2, 5))
+OOD_5 = Setting("cifar10", "ood", 5)
 PLAIN_5 = replace(LATENT_5, augment=False)
 NOISES = (0.0, 1.0, 2.0)
 """The paper's σ."""
@@ -54,14 +54,14 @@ class Column:
     """A column of a table."""
 
     heading: str
-    case: Case
+    case: Setting
 
 
 @dataclass(frozen=True)
 class Row:
     """A row of a table."""
 
-    variant: Variant
+    variant: MethodConfig
     noise: float | None = None
     is_papers: bool = True
 
@@ -75,7 +75,7 @@ class Row:
         """What the row is called on a page."""
         return self.variant.label if self.noise is None else f"{self.variant.label}, σ = {self.noise:g}"
 
-    def case_in(self, column: Column) -> Case:
+    def case_in(self, column: Column) -> Setting:
         """Return what the row's method is run on in a column."""
         return column.case if self.noise is None else replace(column.case, noise=self.noise)
 
@@ -105,21 +105,21 @@ class Table:
         return Target(self.name, self.title, self.runs, pairs)
 
 
-def _rows(variants: tuple[Variant, ...], beyond: tuple[Variant, ...] = BEYOND) -> tuple[Row, ...]:
+def _rows(variants: tuple[MethodConfig, ...], beyond: tuple[MethodConfig, ...] = EXTRA_METHODS) -> tuple[Row, ...]:
     return (*(Row(variant) for variant in variants), *(Row(variant, is_papers=False) for variant in beyond))
 
 
 def _latent(dataset: str) -> tuple[Column, ...]:
-    return tuple(Column(f"D = {number}", Case(dataset, "latent", number)) for number in NUMBERS)
+    return tuple(Column(f"D = {number}", Setting(dataset, "latent", number)) for number in NUMBERS)
 
 
-def _private(variants: tuple[Variant, ...]) -> tuple[Row, ...]:
+def _private(variants: tuple[MethodConfig, ...]) -> tuple[Row, ...]:
     return tuple(Row(variant, noise) for variant in variants for noise in NOISES)
 
 
-def optioned(name: str, label: str, *options: str, others: int = 5) -> Variant:
+def optioned(name: str, label: str, *options: str, others: int = 5) -> MethodConfig:
     """Return FedFomo (n = 5) with options that the paper does not mention."""
-    return Variant(f"fedfomo-5-{name}", label, "fedfomo", (f"num_downloads={others}", *options))
+    return MethodConfig(f"fedfomo-5-{name}", label, "fedfomo", (f"num_downloads={others}", *options))
 
 
 # The authors' code is told how many distributions there are, and has as many averages.
@@ -134,12 +134,12 @@ AUTHORS_OPTIONS = (
 )
 KEPT = optioned("kept", "training kept where nobody helps", "keep_training=true")
 """Nobody's option but ours."""
-CROWDS = {
-    label: Case(dataset, "pathological", clients=CROWD)
+MANY_CLIENT_SETTINGS = {
+    label: Setting(dataset, "pathological", clients=MANY_CLIENTS)
     for dataset, label in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"))
 }
 """The paper's split among 100 clients."""
-BOTH = (Column("CIFAR-10", LATENT_5), Column("CIFAR-100", Case("cifar100", "latent", 5)))
+BOTH = (Column("CIFAR-10", LATENT_5), Column("CIFAR-100", Setting("cifar100", "latent", 5)))
 
 TABLES: dict[str, Table] = {
     table.name: table
@@ -148,21 +148,21 @@ TABLES: dict[str, Table] = {
             "table1",
             "Pathological split, two classes a client",
             tuple(
-                Column(f"{label}, {clients} clients", Case(dataset, "pathological", clients=clients))
+                Column(f"{label}, {clients} clients", Setting(dataset, "pathological", clients=clients))
                 for dataset, label in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"))
                 for clients in (15, 100)
             ),
-            _rows(PAPERS, (FINE_TUNED, DITTO)),
+            _rows(PAPER_METHODS, (FINE_TUNED, DITTO)),
         ),
-        Table("table2", "CIFAR-10, latent distributions, 15 clients", _latent("cifar10"), _rows(PAPERS)),
+        Table("table2", "CIFAR-10, latent distributions, 15 clients", _latent("cifar10"), _rows(PAPER_METHODS)),
         Table(
             "table3",
             "Out-of-distribution targets, five latent distributions, 15 clients",
             (
                 Column("CIFAR-10", OOD_5),
-                Column("CIFAR-100", Case("cifar100", "ood", 5)),
+                Column("CIFAR-100", Setting("cifar100", "ood", 5)),
             ),
-            _rows(PAPERS, (*BEYOND, *CONTROLS)),
+            _rows(PAPER_METHODS, (*EXTRA_METHODS, *CONTROL_METHODS)),
             runs=5,
         ),
         Table(
@@ -171,7 +171,7 @@ TABLES: dict[str, Table] = {
             BOTH,
             _private((FEDAVG, FOMO_5)),
         ),
-        Table("table5", "CIFAR-100, latent distributions, 15 clients", _latent("cifar100"), _rows(PAPERS)),
+        Table("table5", "CIFAR-100, latent distributions, 15 clients", _latent("cifar100"), _rows(PAPER_METHODS)),
         Table(
             "table6",
             "Differential privacy, and FedFomo on model averages (MA)",
@@ -195,7 +195,7 @@ TABLES: dict[str, Table] = {
             "Pathological split, 100 clients: ten of them in a round, and all of them; not in the paper",
             tuple(
                 Column(f"{label}, {words}", replace(case, participation=share))
-                for label, case in CROWDS.items()
+                for label, case in MANY_CLIENT_SETTINGS.items()
                 for words, share in (("ten in a round", None), ("all in every round", 1.0))
             ),
             (Row(LOCAL),),
@@ -204,22 +204,24 @@ TABLES: dict[str, Table] = {
 }
 
 
-def exploring(epsilon: float) -> Variant:
+def exploring(epsilon: float) -> MethodConfig:
     """Return FedFomo (n = 5) with another ε; it does not decay any faster."""
     options = ("num_downloads=5", f"epsilon={epsilon:g}")
     return (
-        FOMO_5 if epsilon == 0.3 else Variant(f"fedfomo-5-epsilon-{epsilon:g}", f"ε = {epsilon:g}", "fedfomo", options)
+        FOMO_5
+        if epsilon == 0.3
+        else MethodConfig(f"fedfomo-5-epsilon-{epsilon:g}", f"ε = {epsilon:g}", "fedfomo", options)
     )
 
 
-def downloading(number: int) -> Variant:
+def downloading(number: int) -> MethodConfig:
     """Return FedFomo with another number of downloads (M)."""
     if number == 0:
         return replace(LOCAL_BEST, label="M = 0")
-    return Variant(f"fedfomo-{number}", f"M = {number}", "fedfomo", (f"num_downloads={number}",))
+    return MethodConfig(f"fedfomo-{number}", f"M = {number}", "fedfomo", (f"num_downloads={number}",))
 
 
-def splitting(fraction: float) -> Case:
+def splitting(fraction: float) -> Setting:
     """Return CIFAR-10 with five distributions and another share of validation data."""
     return LATENT_5 if fraction == 0.2 else replace(LATENT_5, validation_fraction=fraction)
 
@@ -231,15 +233,17 @@ FIGURES: dict[str, Target] = {
             "clients",
             "Accuracy with 100 clients over latent distributions, CIFAR-10",
             3,
-            tuple((Case("cifar10", "latent", number, 100), variant) for number in NUMBERS for variant in PAPERS),
+            tuple(
+                (Setting("cifar10", "latent", number, 100), variant) for number in NUMBERS for variant in PAPER_METHODS
+            ),
         ),
         Target(
             "weights",
             "Client-to-client weights over rounds",
             1,
             (
-                *((Case("cifar10", "latent", number), FOMO_5) for number in NUMBERS),
-                (Case("cifar10", "latent", 5, 100), FOMO_5),
+                *((Setting("cifar10", "latent", number), FOMO_5) for number in NUMBERS),
+                (Setting("cifar10", "latent", 5, 100), FOMO_5),
             ),
         ),
         Target(
@@ -256,8 +260,8 @@ FIGURES: dict[str, Target] = {
             "Out-of-distribution targets: accuracy, and each client's weights for the others",
             5,
             (
-                *((OOD_5, variant) for variant in PAPERS),
-                *((Case("cifar100", "ood", 5), variant) for variant in PAPERS),
+                *((OOD_5, variant) for variant in PAPER_METHODS),
+                *((Setting("cifar100", "ood", 5), variant) for variant in PAPER_METHODS),
                 (LATENT_5, FOMO_5),
             ),
         ),

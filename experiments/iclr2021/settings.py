@@ -1,8 +1,11 @@
-"""The paper's protocol: a case to compare methods on, a variant of a method, a scale, a seed; one run is one cell."""
+"""What the paper compares: settings, methods, scales and seeds; one run is one cell of a table."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,11 @@ SCALES: dict[str, str] = {
 }
 SHOWN = ("paper", "lite")
 """Scales that pages and figures show: a smoke run says nothing about the paper."""
-AMOUNTS = {"paper": "all", "lite": "a fifth"}
+DATA_WORDS = {"paper": "all", "lite": "a fifth"}
 """How much of the data a scale has, for tables."""
-CROWD = 100
+MANY_CLIENTS = 100
 """Clients of the paper's larger federations."""
-ROUNDS: dict[int, tuple[int, float]] = {15: (20, 1.0), CROWD: (100, 0.1)}
+ROUNDS: dict[int, tuple[int, float]] = {15: (20, 1.0), MANY_CLIENTS: (100, 0.1)}
 """From a number of clients to rounds and participation, as in the paper."""
 DELTA = 1e-5
 """δ of all private runs."""
@@ -31,14 +34,10 @@ DECISIVE = (
     *("epochs", "batch_size", "learning_rate", "augment"),
 )
 """What every command names, usual or not."""
-IMAGES = {"digits": 1437, "mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
-"""Training images of a data set, for forecasts."""
-PRIVATE_WORK = 1.8
-"""What a private step takes, in plain ones, as `make bench` measures it; for forecasts."""
 
 
 @dataclass(frozen=True)
-class Case:
+class Setting:
     """What methods are compared on."""
 
     dataset: str
@@ -90,30 +89,25 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Variant:
+class MethodConfig:
     """A method with its options, as a row of a table."""
 
     name: str
-    label: str
+    label: str = field(compare=False)
     method: str
     options: tuple[str, ...] = ()  # {D} stands for the number of latent distributions of a case
-    work: float = 1.0  # gradients that it computes, where local training computes 1; for forecasts
 
-    def options_on(self, case: Case) -> tuple[str, ...]:
+    def options_on(self, case: Setting) -> tuple[str, ...]:
         """Return its options on a case."""
         return tuple(option.format(D=case.distributions) for option in self.options)
-
-    def work_among(self, clients: int) -> float:
-        """Return the gradients that it computes among so many clients; a shared pool grows with their number."""
-        return self.work if self.method != "fedavg-shared" else 1 + 0.05 * (clients - 1)
 
 
 @dataclass(frozen=True)
 class Cell:
     """One run: what, on what, how large, with which seed."""
 
-    case: Case
-    variant: Variant
+    case: Setting
+    variant: MethodConfig
     scale: str
     seed: int = 0
 
@@ -128,12 +122,12 @@ class Cell:
         return Path(f"{self.name}.json")
 
     @property
-    def is_telling(self) -> bool:
+    def is_informative(self) -> bool:
         """Whether it can say anything.
 
         Of 100 clients, each has a hundred steps of SGD in all if it has a fifth of its data: many are still at chance.
         """
-        return self.scale != "lite" or self.case.clients < CROWD
+        return self.scale != "lite" or self.case.clients < MANY_CLIENTS
 
     def config(self, data: Path | None = None, workers: int | None = None) -> RunConfig:
         """Return the run that this cell is."""
@@ -154,14 +148,6 @@ class Cell:
             always.append("privacy.delta")
         return " ".join(["fedfomo run", *to_cli(self.config(Path("FOLDER")), tuple(always))])
 
-    def gradients(self) -> float:
-        """Estimate how many examples the run differentiates, or how many would take as long."""
-        setting = build(ExperimentConfig, self.case.at(self.scale))
-        scenario = setting.scenario
-        examples = IMAGES[setting.dataset] * scenario.data_fraction * (1 - scenario.validation_fraction)
-        work = self.variant.work_among(scenario.clients) * (1.0 if self.case.noise is None else PRIVATE_WORK)
-        return setting.rounds * setting.participation * setting.training.epochs * examples * work
-
 
 @dataclass(frozen=True)
 class Target:
@@ -170,7 +156,7 @@ class Target:
     name: str
     title: str
     runs: int  # that the paper averages over
-    pairs: tuple[tuple[Case, Variant], ...] = field(repr=False)
+    pairs: tuple[tuple[Setting, MethodConfig], ...] = field(repr=False)
 
     def cells(self, scale: str, seeds: range | tuple[int, ...] = (0,)) -> list[Cell]:
         """Return its cells; those that start from the same clients follow each other."""
@@ -182,3 +168,29 @@ class Target:
             for other, variant in self.pairs
             if other == case
         ]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number as the paper prints it."""
+
+    text: str
+
+    @property
+    def mean(self) -> float:
+        """The number before the ±."""
+        return float(self.text.partition(" ± ")[0])
+
+
+def published(table: str, row: str, case: Setting, kind: str = "rows") -> Published | None:
+    """Return what a table of the paper says, if it says something: an accuracy in %, or with "epsilon" a budget."""
+    content = _numbers().get("table6" if table == "table4" else table)
+    row = "mocha" if row == "mocha-repository" else row  # the paper ran that code, and calls it MOCHA
+    if content is None or row not in content.get(kind, {}) or case.name not in content["columns"]:
+        return None
+    return Published(content[kind][row][content["columns"].index(case.name)])
+
+
+@cache
+def _numbers() -> dict[str, Any]:
+    return tomllib.loads((files("experiments.iclr2021") / "paper.toml").read_text(encoding="utf-8"))

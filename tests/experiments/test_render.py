@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.iclr2021.catalogue import (
+from experiments.iclr2021.paper_tables import (
     DITTO,
     FEDAVG,
     FINE_TUNED,
@@ -18,13 +18,12 @@ from experiments.iclr2021.catalogue import (
     LOCAL,
     OOD_5,
     ORACLE,
-    PAPERS,
+    PAPER_METHODS,
     TABLES,
 )
-from experiments.iclr2021.cells import Cell
-from experiments.iclr2021.overview import refresh
-from experiments.iclr2021.pages import page, table_in_markdown, write_pages
+from experiments.iclr2021.render import page, refresh, table_in_markdown, write_pages
 from experiments.iclr2021.results import Results, signed
+from experiments.iclr2021.settings import Cell
 from fake_results import keep
 from fedfomo.errors import InputError
 
@@ -155,7 +154,7 @@ def test_the_comparison_sets_fedfomo_beside_the_best_of_the_others_here_and_in_t
         " | FedAvg + fine-tuning 87.0, of 3 (pFedMe 78.7) | −1.0 (+6.4)"
         " | −1.0: FedAvg + fine-tuning 87.0, 1 client |"
     )
-    for variant in PAPERS:
+    for variant in PAPER_METHODS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [0.3])
     assert len(lines()) == 1  # beside the full protocol with all rivals, a smaller run of the same is not shown
 
@@ -173,13 +172,13 @@ def test_the_comparison_compares_on_common_seeds(tmp_path: Path) -> None:
 
 def test_the_comparison_decides_only_among_all_of_the_papers_rivals(tmp_path: Path) -> None:
     block = "<!-- begin comparison -->\n<!-- end comparison -->"
-    for variant in PAPERS:
+    for variant in PAPER_METHODS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [0.9 if variant is FOMO_5 else 0.8])
         line = refresh(block, Results(tmp_path), tmp_path)
         is_last = variant in (FOMO_5, FOMO_10)  # of them, after all rivals
         assert ("**+10.0** (+6.4)" in line) == is_last
         assert "**+10.0**: " not in line  # one seed of a few clients decides nothing
-    for variant in PAPERS:
+    for variant in PAPER_METHODS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper", 1), [0.9 if variant is FOMO_5 else 0.8])
     assert "**+10.0**: " in refresh(block, Results(tmp_path), tmp_path)
 
@@ -193,10 +192,10 @@ def test_the_headline_has_a_line_for_each_setting_where_it_is_decided(tmp_path: 
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [accuracy])
     setting = "| CIFAR-10, latent distributions, D = 5 |"
     assert shown() == [f"{setting} all | 86.0 | Local Training 87.0 | open (−1.0) | wins by 6.4 | −1.0 |"]
-    for variant in PAPERS:
+    for variant in PAPER_METHODS:
         keep(tmp_path, Cell(LATENT_5, variant, "lite"), [0.5 if variant is FOMO_5 else 0.6], constants=[0.95])
     assert shown() == [f"{setting} a fifth | 50.0 | Local Training 60.0 | **loses by 10.0** | wins by 6.4 | – |"]
-    for variant in PAPERS:
+    for variant in PAPER_METHODS:
         keep(tmp_path, Cell(LATENT_5, variant, "paper"), [0.5])
     assert "| even (0.0) | wins by 6.4 |" in shown()[0]
 

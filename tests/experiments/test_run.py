@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from experiments.iclr2021.catalogue import LATENT_5, LOCAL
-from experiments.iclr2021.cells import Cell
-from experiments.iclr2021.running import MOST_NUMBERS, Stopwatch, compute, kept_affinities, round_to, spell
+from experiments.iclr2021.paper_tables import LATENT_5, LOCAL
+from experiments.iclr2021.run import MOST_NUMBERS, Stopwatch, compute, kept_affinities, round_to, spell
+from experiments.iclr2021.settings import Cell
 from fedfomo.errors import InputError
 
 
