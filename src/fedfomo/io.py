@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedfomo.errors import naming, reading
+from fedfomo.errors import InputError, naming, reading
 
 PUBLIC = 0o666  # less what the user's mask takes off
 PRIVATE = 0o600
@@ -37,6 +37,16 @@ def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = T
                 os.fsync(folder)
             finally:
                 os.close(folder)
+
+
+def make_folder(folder: Path, *, is_new: bool = False) -> None:
+    """Make a folder and those above it; where that cannot be, say what is in the way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=not is_new)
+    except (FileExistsError, NotADirectoryError, FileNotFoundError) as error:
+        blocked = next(path for path in (folder, *folder.parents) if path.is_symlink() or path.exists())
+        cause = "where no folder can be" if blocked.is_dir() else f"since {blocked} is no folder"
+        raise InputError(f"cannot make the folder {folder}, {cause}: give another") from error
 
 
 def delete_unfinished(folder: Path) -> None:

@@ -253,7 +253,16 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["run", "--privacy.noise", "1", "--share-fraction", "0.1"], "with privacy, clients cannot share examples"),
         (["run", "--executor", "ray", "--device", "cuda"], "a Ray cluster computes on cpu, not cuda"),
         (["run", "--out", "x" * 300], "File name too long"),
-        (["run", "--out", "/dev/null/run"], "cannot use /dev/null/run: Not a directory"),
+        (["run", "--out", "/proc/run"], "cannot make the folder /proc/run, where no folder can be: give another"),
+        (["scenarios", "show", "--json", "/proc/x/y.json"], "cannot make the folder /proc/x, where no folder can be"),
+        (["run", "--data-fraction", "1e-9"], "data_fraction is 1e-09"),
+        (["run", "--clients", "5000"], "clients is 5,000, of 1,438 training examples: give fewer clients"),
+        (["run", "--momentum", "1e9"], "momentum must be below 1, not 1000000000.0"),
+        (["compare", "--methods", "all", "bogus"], "all stands for every method that can run: leave out the others"),
+        (
+            ["run", "--out", "/dev/null/run"],
+            "cannot make the folder /dev/null/run, since /dev/null is no folder: give another",
+        ),
         (["report", ".", "--out", "."], ". is a folder: give a file"),
         (["report", ".", "--out", "/dev/null/x.html"], "/dev/null is a file"),
         (["report", "compare", ".", "--out", "."], ". is a folder: give a file"),
@@ -304,6 +313,97 @@ def test_a_bad_configuration_file_is_refused_by_key(
     monkeypatch.chdir(tmp_path)
     Path("settings.toml").write_text(content)
     assert line in refusal(capsys, "run", "settings.toml")
+
+
+@pytest.mark.parametrize("below", ["", "/run"])
+def test_a_link_to_nowhere_is_no_place_for_a_run(
+    below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    assert f"since {link} is no folder: give another" in refusal(capsys, "run", "--out", f"{link}{below}", *SMALL)
+    assert "is a link to what does not exist" in refusal(capsys, "report", str(tmp_path), "--out", str(link))
+
+
+def test_what_a_scenario_ignores_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "--method", "local", "--alpha", "0.3", "--out", str(tmp_path / "run"), *SMALL) == 0
+    said = capsys.readouterr().out
+    assert "note: --alpha has no effect in the scenario latent" in said
+    assert "--distributions has no effect" not in said
+
+
+def test_old_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('method = "fedfomo"\noptions = ["num_downloads=2", "norm=l1"]\ndropout = 0.2\nstack = false\n')
+    config = read_toml(path, RunConfig)
+    assert config.options == {"num_downloads": 2, "norm": "l1"}
+    assert (config.setting.client_dropout, config.setting.vectorise) == (0.2, False)
+    assert "format = 2\n" in write_toml(config)
+    assert '[fedfomo]\nnum_downloads = 2\nnorm = "l1"\n' in write_toml(config)
+    path.write_text('methods = ["fedavg"]\noptions = ["local.keep_best=true"]\nlateness = 0.1\n')
+    comparison = read_toml(path, CompareConfig)
+    assert comparison.options == {"local": {"keep_best": True}}
+    assert comparison.setting.late_fraction == 0.1
+    path.write_text(write_toml(comparison))
+    assert read_toml(path, CompareConfig) == comparison
+
+
+def test_options_of_methods_are_flags_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("compare", "--methods", "fedfomo", "--help") == 0
+    shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "--fedfomo.num-downloads INT" in shown
+    assert "(default: 5)" in shown
+    assert "--local.keep-best" in shown
+    config = parse_comparison(["--methods", "fedfomo", "fedavg", "--fedfomo.num-downloads", "3", "--local.keep-best"])
+    assert config.options == {"fedfomo": {"num_downloads": 3}, "local": {"keep_best": True}}
+    assert [run.options for run in runs_of(config)][:3] == [{"keep_best": True}, {"num_downloads": 3}, {}]
+
+
+def test_options_in_a_file_are_defaults_of_their_flags(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("[fedfomo]\nnum_downloads = 3\nepsilon = 0.5\n")
+    assert parse_run([str(path)]).options == {"num_downloads": 3, "epsilon": 0.5}
+    assert parse_run([str(path), "--fedfomo.epsilon", "0.1"]).options == {"num_downloads": 3, "epsilon": 0.1}
+
+
+def test_a_terminated_run_says_how_to_go_on_and_its_report_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "fedfomo", "run", "--out", str(folder), *SMALL, "--rounds", "5000"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("checkpoints/after-round-*.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate()
+    _, said = process.communicate()
+    assert process.returncode == 143
+    line = f"fedfomo: stopped; nothing is lost up to the last complete round: go on with `fedfomo resume {folder}`"
+    assert said.strip() == line
+
+    assert call("report", str(folder)) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"this run is not finished, \d+ of 5000 rounds are played: unless it is still running, ", said)
+    assert f"`fedfomo resume {folder}`" in said
+    assert "with method fedfomo: leave out --method local" in refusal(
+        capsys, "report", str(folder), "--method", "local"
+    )
+    assert "with seed 0: leave out --seed 4" in refusal(capsys, "report", str(folder), "--seed", "4")
+
+
+def test_ctrl_c_during_the_imports_is_silent() -> None:
+    # The command line's first import is replaced by one in which Ctrl-C arrives.
+    code = """
+import os, signal, sys, types
+from fedfomo.__main__ import start
+class Interrupted(types.ModuleType):
+    def __getattr__(self, name):
+        os.kill(os.getpid(), signal.SIGINT)
+sys.modules["fedfomo.cli.main"] = Interrupted("fedfomo.cli.main")
+start()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_unknown_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:

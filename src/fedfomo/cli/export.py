@@ -12,7 +12,7 @@ import tyro
 
 from fedfomo.cli.terminal import console, parse, require_file
 from fedfomo.errors import reading, require, unknown
-from fedfomo.io import write_atomically
+from fedfomo.io import make_folder, write_atomically
 
 SNIPPET = """
 from safetensors.torch import load_file
@@ -52,7 +52,7 @@ def export(arguments: list[str]) -> None:
     out = config.out or Path(file.name if is_saved else f"{file.stem}.safetensors")
     require_file(out)
     tensors = read_tensors(file)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     write_atomically(out, save(tensors))
     numbers = sum(tensor.numel() for tensor in tensors.values())
     console.print(f"{len(tensors)} tensors with {numbers:,} numbers are in {out}; they load with", soft_wrap=True)

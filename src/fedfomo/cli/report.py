@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fedfomo.cli.terminal import console, parse, require_file
+from fedfomo.cli.terminal import console, parse, require_file, warn
 from fedfomo.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ def report(arguments: list[str]) -> None:
             console.print(sentence, markup=False, soft_wrap=True)
     if facts.advice:
         console.print(facts.advice, markup=False, soft_wrap=True)
+    if not facts.is_finished:
+        done = f"{len(facts.rounds)} of {facts.rounds_planned} rounds are played"
+        warn(f"this run is not finished, {done}: unless it is still running, `fedfomo resume {config.run}`")
     console.print(f"the report, for any browser: {out}", soft_wrap=True)
 
 

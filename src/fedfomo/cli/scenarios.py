@@ -17,6 +17,7 @@ from rich.text import Text
 from fedfomo.cli.tables import NONE, bars, labels_a_bar
 from fedfomo.cli.terminal import choose, console, parse, require_file, warn
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
+from fedfomo.io import make_folder
 
 if TYPE_CHECKING:
     from fedfomo.datasets.scenario_summary import ClientSummary, ScenarioSummary
@@ -76,7 +77,7 @@ def show(arguments: list[str]) -> None:
     if len(summary.warnings) > MOST_WARNINGS:
         warn(f"and {len(summary.warnings) - MOST_WARNINGS:,} notes of this kind")
     if config.json is not None:
-        config.json.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(config.json.parent)
         config.json.write_text(json.dumps(summary.to_json(), indent=1) + "\n")
         console.print(f"written to {config.json}", soft_wrap=True)
 

@@ -206,6 +206,8 @@ def require_file(path: Path | None) -> None:
     if path is not None:
         require(not path.is_dir(), f"{path} is a folder: give a file")
         require(path.parent.is_dir() or not path.parent.exists(), f"{path.parent} is a file: give a folder's file")
+        is_there = path.exists() or not path.is_symlink()
+        require(is_there, f"{path} is a link to what does not exist: give another file")
 
 
 def warn(message: str) -> None:

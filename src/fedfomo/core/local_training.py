@@ -122,6 +122,7 @@ class Sgd:
         ):
             value = getattr(self, name)
             require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0, not {value}")
+        require(self.momentum < 1, f"momentum must be below 1, not {self.momentum}: steps would grow without end")
         for name in ("batch_size", "epochs"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1, not {value}")

@@ -11,6 +11,7 @@ from typing import Any
 import pooch
 
 from fedfomo.errors import InputError, unknown
+from fedfomo.io import make_folder
 
 _MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -88,7 +89,7 @@ def download(name: str, folder: Path, report: Report = lambda file, arrived, siz
     """Bring a known set's public files into a folder, from which `read_folder` then reads them."""
     if name not in ARCHIVES:
         raise unknown("data set", name, ARCHIVES)
-    _make(folder)
+    make_folder(folder)
     wanted = [archive for archive in ARCHIVES[name] if not _is_there(archive, folder)]
     for number, archive in enumerate(wanted):
         failures = _fetch(archive, folder, report)
@@ -101,14 +102,6 @@ def download(name: str, folder: Path, report: Report = lambda file, arrived, siz
     for archive in ARCHIVES[name]:
         if archive.unpacks_to and (folder / archive.file).exists():
             _unpack(folder / archive.file, folder)
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError, FileNotFoundError) as error:
-        blocked = next(path for path in (folder, *folder.parents) if path.is_symlink() or path.exists())
-        raise InputError(f"cannot make the folder {folder}, since {blocked} is no folder: give another") from error
 
 
 def _is_there(archive: Archive, folder: Path) -> bool:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from fedfomo.io import write_atomically
+from fedfomo.io import make_folder, write_atomically
 from fedfomo.report.data import ReportData
 
 SCRIPTS = (
@@ -32,7 +32,7 @@ def write_report(facts: ReportData, path: Path) -> Path:
 
 def write_page(path: Path, title: str, facts: str, scripts: tuple[str, ...]) -> Path:
     """Fill the template and put the page in place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomically(path, render(title, facts, scripts).encode(), durable=False)
     return path
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.runs.config import CompareConfig
 from fedfomo.runs.config_io import load_toml, read_toml
-from fedfomo.runs.run import runs_of
+from fedfomo.runs.run import read_config, runs_of
 
 USUAL_METHOD = "fedfomo"
 
@@ -24,6 +24,10 @@ def find_run(folder: Path, method: str | None = None, seed: int | None = None) -
     """Return the run that is meant, begun or not: the folder itself, or one of a comparison's."""
     comparison = comparison_in(folder)
     if comparison is None:
+        played = read_config(folder)
+        for flag, asked, there in (("method", method, played.method), ("seed", seed, played.seed)):
+            is_meant = asked is None or asked == there
+            require(is_meant, f"{folder} is a single run, with {flag} {there}: leave out --{flag} {asked}")
         return folder
     methods = list(dict.fromkeys(planned.method for planned in runs_of(comparison)))
     if method is None and USUAL_METHOD not in methods:

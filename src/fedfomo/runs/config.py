@@ -131,5 +131,7 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         require(bool(self.methods), "give at least one method; `fedfomo methods` lists them")
+        is_alone = "all" not in self.methods or len(self.methods) == 1
+        require(is_alone, "all stands for every method that can run: leave out the others, or all")
         require(bool(self.seeds), "give at least one seed")
         require(len(set(self.seeds)) == len(self.seeds), "a seed is given twice: it would count one run as two")

@@ -23,7 +23,7 @@ from fedfomo.core.round import CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, reading, require, unknown
-from fedfomo.io import to_json, write_atomically
+from fedfomo.io import make_folder, to_json, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
@@ -74,7 +74,7 @@ def new_folder(out: Path | None, name: str) -> Path:
         is_run = (folder / "config.toml").exists()
         way_on = f"go on with `fedfomo resume {folder}`, or choose" if is_run else "choose"
         raise InputError(f"{folder} exists: {way_on} another with --out")
-    folder.mkdir(parents=True)
+    make_folder(folder, is_new=True)
     return folder
 
 

@@ -14,7 +14,7 @@ from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.readers import load_data
 from fedfomo.datasets.scenarios import Scenario, build_scenario
 from fedfomo.datasets.standardise import Scale
-from fedfomo.errors import InputError, unknown
+from fedfomo.errors import InputError, require, unknown
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
@@ -34,6 +34,8 @@ class Prepared:
 def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     """Load the data, spread it over clients, and draw the common initial model."""
     data = load_data(setting.dataset, setting.data)
+    clients, examples = setting.scenario.clients, len(data.train)
+    require(clients <= examples, f"clients is {clients:,}, of {examples:,} training examples: give fewer clients")
     scenario = build_scenario(setting.scenario, data, seed)
     scale = Scale.of(data.train.inputs).rounded() if setting.standardise else None
     if scale is not None:
