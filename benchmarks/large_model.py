@@ -13,10 +13,10 @@ from measure import RoundTimer, gaussian_clients, report, seconds
 from torch import nn
 
 from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.algorithms.fedfomo_equations import distances_from, mix
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
+from fedfomo.core.vectors import distances_from, mix
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem

@@ -78,25 +78,33 @@ CHOOSY = (EXACT, "--scenario", "ood", "--learning-rate", "0.5", "--rounds", "8",
 
 FEDFOMO_OPTIONS = {
     f"fedfomo/{option}": (*CHOOSY, *flag_of("fedfomo", option))
-    for option in (
-        "epsilon_decay=0.05",  # the default
-        "epsilon=1.0",
-        "norm=l1",
-        "affinity_update=normalised",
-        "availability=latest",
-        "num_averages=2",
-        "keep_training=true",
-        "check_mixture=true",
-        "weight_limit=0.5",
-        "new_head_epochs=1",
+    for option in ("epsilon_decay=0.05", "epsilon=1.0")  # the first is the default
+}
+
+CODED, ROBUST, KEEPING = "fedfomo-as-coded", "fedfomo-robust", "fedfomo-keep-training"
+MOVED_OPTIONS = {
+    f"fedfomo/{options[0]}": (
+        *(*CHOOSY[:-2], "--method", method, f"--{method}.num-downloads", "2"),
+        *(word for option in options for word in flag_of(method, option)),
+    )
+    for method, *options in (
+        (CODED, "norm=l1", "affinity_update=raw", "num_averages=0"),
+        (CODED, "affinity_update=normalised", "norm=l2", "num_averages=0"),
+        (CODED, "availability=latest", "norm=l2", "affinity_update=raw", "num_averages=0"),
+        (CODED, "num_averages=2", "norm=l2", "affinity_update=raw"),
+        (ROBUST, "check_mixture=true"),
+        (ROBUST, "weight_limit=0.5"),
+        (ROBUST, "new_head_epochs=1"),
     )
 } | {
+    "fedfomo/keep_training=true": (*CHOOSY[:-2], "--method", KEEPING, f"--{KEEPING}.num-downloads", "2"),
     # At this rate, training changes nearly nothing: everybody is a free rider, and all models are copies.
     "fedfomo/flag_free_riders=true": (
         *(EXACT, *EVERYBODY, "--learning-rate", "1e-6"),
-        "--fedfomo.flag-free-riders",
+        *("--method", ROBUST, f"--{ROBUST}.flag-free-riders"),
     ),
 }
+"""Options of variants that were options of `fedfomo` when the digests were recorded."""
 
 OTHER_OPTIONS = {
     f"{method}/{' '.join(options)}": (
@@ -168,12 +176,28 @@ SETTINGS = {
     }.items()
 }
 
-RUNS = METHODS | FEDFOMO_OPTIONS | OTHER_OPTIONS | SETTINGS
+
+def told_before(name: str) -> dict[str, Any]:
+    """Return the names of method and options in a result when the digests were recorded, where they have changed."""
+    method, _, option = name.partition("/")
+    if name not in MOVED_OPTIONS:
+        return {}
+    options = {} if option.startswith("flag") else {"num_downloads": "2"}
+    return {"method": method, "options": options | dict([option.split("=")])}
+
+
+RUNS = METHODS | FEDFOMO_OPTIONS | MOVED_OPTIONS | OTHER_OPTIONS | SETTINGS
 """Arguments of `fedfomo run`; later flags win over those in SMALL."""
+
+AS_PAPER = {"norm": "l2", "affinity_update": "raw", "num_averages": 0}
 
 SITES: dict[str, dict[str, Any]] = {
     "federate/fedfomo": {},
-    "federate/fedfomo latest": {"options": {"availability": "latest"}, "participation": 0.6},
+    "federate/fedfomo latest": {
+        "method": "fedfomo-as-coded",
+        "options": AS_PAPER | {"availability": "latest"},
+        "participation": 0.6,
+    },
     "federate/fedavg": {"method": "fedavg"},
     "federate/apfl-logits": {"method": "apfl-logits"},
     "federate/regression": {"loss": "regression"},
@@ -188,7 +212,11 @@ IN_MEMORY: dict[str, dict[str, Any]] = {
     "memory/fedfomo dropout layers": {"build": with_dropout},
     "memory/fedfomo lost and broken": {"unheard": (1,), "broken": (4,)},
     "memory/fedfomo copies": {"copies": True},
-    "memory/fedfomo copies share a slot": {"copies": True, "options": {"one_slot_for_copies": True}},
+    "memory/fedfomo copies share a slot": {
+        "copies": True,
+        "method": "fedfomo-robust",
+        "options": {"one_slot_for_copies": True},
+    },
     "memory/fedfomo-averages": {"method": "fedfomo-averages"},
 }
 
@@ -202,8 +230,8 @@ LOOPBACK: dict[str, dict[str, Any]] = {
 # --- How a case is computed ---
 
 
-def of_run(arguments: Sequence[str], may_be_refused: bool) -> Digests:
-    """Play a run by the command line and hash what lies in its folder."""
+def of_run(arguments: Sequence[str], may_be_refused: bool, former: Mapping[str, Any]) -> Digests:
+    """Play a run by the command line and hash what lies in its folder; `former` are names that a result had."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
         told = io.StringIO()
@@ -219,6 +247,7 @@ def of_run(arguments: Sequence[str], may_be_refused: bool) -> Digests:
         result = json.loads((folder / "result.json").read_bytes())
         del result["seconds"]
         result["options"] = as_recorded(result["options"], arguments)
+        result |= former
         log = (folder / "rounds.jsonl").read_text().splitlines()
         return {"models": of_models(models), "log": of_lines(map(json.loads, log)), "result": of_lines([result])}
 
@@ -336,7 +365,7 @@ def of_lines(lines: Iterable[Any]) -> str:
 
 
 CASES: dict[str, Callable[[], Digests]] = {
-    **{name: partial(of_run, flags, name.endswith("/private")) for name, flags in RUNS.items()},
+    **{name: partial(of_run, flags, name.endswith("/private"), told_before(name)) for name, flags in RUNS.items()},
     **{name: partial(of_sites, **arguments) for name, arguments in SITES.items()},
     **{name: partial(of_memory, **arguments) for name, arguments in IN_MEMORY.items()},
     **{name: partial(of_loopback, **arguments) for name, arguments in LOOPBACK.items()},

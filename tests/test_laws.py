@@ -7,7 +7,7 @@ import torch
 
 from algorithm_contract import LAWS, TWO_ROUNDS, Law
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.algorithms.fedfomo import RobustFedFomo
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.simulation.simulate import simulate
 from toy_problems import digest, points_problem, with_data
@@ -22,7 +22,7 @@ def test_law(name: str, law: Law) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_law_with_every_defence_on(law: Law) -> None:
     law(
-        FedFomo(
+        RobustFedFomo(
             check_mixture=True,
             one_slot_for_copies=True,
             weight_limit=10.0,

@@ -117,23 +117,31 @@ def _private(variants: tuple[MethodConfig, ...]) -> tuple[Row, ...]:
     return tuple(Row(variant, noise) for variant in variants for noise in NOISES)
 
 
-def optioned(name: str, label: str, *options: str, others: int = 5) -> MethodConfig:
-    """Return FedFomo (n = 5) with options that the paper does not mention."""
-    return MethodConfig(f"fedfomo-5-{name}", label, "fedfomo", (f"num_downloads={others}", *options))
+def coded(
+    name: str, label: str, norm: str = "l2", affinity_update: str = "raw", averages: str = "0", others: int = 5
+) -> MethodConfig:
+    """Return FedFomo (n = 5) with what its authors' code does differently."""
+    options = (
+        f"num_downloads={others}",
+        f"norm={norm}",
+        f"affinity_update={affinity_update}",
+        f"num_averages={averages}",
+    )
+    return MethodConfig(f"fedfomo-5-{name}", label, "fedfomo-as-coded", options)
 
 
 # The authors' code is told how many distributions there are, and has as many averages.
-AS_CODED = optioned("authors", "all four", "norm=l1", "num_averages={D}", "affinity_update=normalised", others=4)
+AS_CODED = coded("authors", "all four", "l1", "normalised", "{D}", others=4)
 AUTHORS_OPTIONS = (
     replace(FOMO_5, label="as the paper has it"),
-    optioned("l1", "L1 norm", "norm=l1"),
-    optioned("averages", "cluster and global averages as candidates", "num_averages={D}"),
-    optioned("normalised", "normalised affinity", "affinity_update=normalised"),
-    optioned("own-counted", "own model counted among the five", others=4),
+    coded("l1", "L1 norm", norm="l1"),
+    coded("averages", "cluster and global averages as candidates", averages="{D}"),
+    coded("normalised", "normalised affinity", affinity_update="normalised"),
+    MethodConfig("fedfomo-5-own-counted", "own model counted among the five", "fedfomo", ("num_downloads=4",)),
     AS_CODED,
 )
-KEPT = optioned("kept", "training kept where nobody helps", "keep_training=true")
-"""Nobody's option but ours."""
+KEPT = MethodConfig("fedfomo-5-kept", "training kept where nobody helps", "fedfomo-keep-training", ("num_downloads=5",))
+"""Our variant, not the paper's."""
 MANY_CLIENT_SETTINGS = {
     label: Setting(dataset, "pathological", clients=MANY_CLIENTS)
     for dataset, label in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"))

@@ -52,7 +52,7 @@ def test_the_share_is_learnt_once_a_round() -> None:
 def test_without_a_share_of_the_own_model_it_is_fedavg(build: Callable[[], nn.Module]) -> None:
     problem = points_problem(build=build)
     averaged = simulate(problem, FedAvg(), THREE_ROUNDS)
-    blended = simulate(problem, Apfl(share=0.0, learns_share=False), THREE_ROUNDS)
+    blended = simulate(problem, Apfl(alpha=0.0, learns_share=False), THREE_ROUNDS)
     assert digest(blended.models, blended.after_training) == digest(averaged.models, averaged.after_training)
 
 
@@ -60,7 +60,7 @@ def test_without_a_share_of_the_own_model_it_is_fedavg(build: Callable[[], nn.Mo
 def test_with_nothing_but_the_own_model_it_is_local_training(build: Callable[[], nn.Module]) -> None:
     problem = points_problem(build=build)
     alone = simulate(problem, Local(), THREE_ROUNDS)
-    blended = simulate(problem, Apfl(share=1.0, learns_share=False), THREE_ROUNDS)
+    blended = simulate(problem, Apfl(alpha=1.0, learns_share=False), THREE_ROUNDS)
     assert digest(blended.models, blended.after_training) == digest(alone.models, alone.after_training)
 
 
@@ -80,4 +80,4 @@ def test_who_cannot_train_uses_the_global_model() -> None:
 
 def test_a_share_beyond_one_is_refused() -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
-        Apfl(share=1.5)
+        Apfl(alpha=1.5)

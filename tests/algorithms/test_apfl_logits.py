@@ -51,7 +51,7 @@ def test_at_its_ends_it_is_fedavg_and_local_training() -> None:
     # Not bit for bit: weight decay pulls the share itself towards zero, and 1 · x + 0 · y is another sum than x.
     problem = points_problem()
     for share, plain, part in ((0.0, FedAvg(), "shared"), (1.0, Local(), "own")):
-        algorithm = ApflLogits(share=share, learns_share=False)
+        algorithm = ApflLogits(alpha=share, learns_share=False)
         own, shared, _ = places(problem.model_of(algorithm).layout)
         where = {"own": own, "shared": shared}
         expected = simulate(problem, plain, THREE_ROUNDS).models
@@ -68,4 +68,4 @@ def test_who_cannot_train_uses_the_global_model() -> None:
 
 def test_a_share_beyond_one_is_refused() -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
-        ApflLogits(share=-0.5)
+        ApflLogits(alpha=-0.5)

@@ -60,7 +60,7 @@ def test_a_step_on_core_and_weights() -> None:
 def test_weights_are_held_to_the_initial_ones_at_first() -> None:
     # Nothing to learn at the target: p − p⁰ = (0.4, −0.5) shrinks by 0.1 · 2 · λ(1), λ(1) = (cos(π/2) + 1)/2 = 0.5.
     client = scalar_client(target=None, train_target=9.0, round=1)  # of 4
-    algorithm = Apple(weight_rate=0.1, strength=2.0, cautious_share=0.5)
+    algorithm = Apple(weight_rate=0.1, mu=2.0, cautious_share=0.5)
     memory = Memory(point(10), numbers(0.4, -0.5))
     trained = algorithm.train(client, Download(ids(1), numbers(1), (point(0),)), memory)  # 0.9 · 10 + 0 · 0
     assert trained.memory.changes.tolist() == pytest.approx([0.36, -0.45])

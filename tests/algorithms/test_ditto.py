@@ -31,7 +31,7 @@ TWO_STEPS = replace(HALFWAY, epochs=2)
 def test_the_own_model_is_pulled_and_the_global_one_is_not() -> None:
     # Both go from 0 to 4. Then the global one: 4 − 0.25 · 2(4 − 8) = 6; the own one: 4 − 0.25 · (−8 + (4 − 0)) = 5.
     client = client_of(replace(scalar_problem([(8.0, 0.0)]), trainer=TWO_STEPS), 0)
-    trained = Ditto(pull=1.0).train(client, Download(point(0)), Memory(None))
+    trained = Ditto(lambda_=1.0).train(client, Download(point(0)), Memory(None))
     assert (trained.upload.model.item(), trained.model.item()) == (6.0, 5.0)
     assert trained.memory.own is trained.model
 
@@ -40,7 +40,7 @@ def test_the_own_model_goes_on_from_where_it_was() -> None:
     # Global: 6 and −3 average to 1.5. The own model: 5 − 0.25 · (2(5 − 8) + (5 − 1.5)) = 5.625,
     # 5.625 − 0.25 · (2(5.625 − 8) + (5.625 − 1.5)) = 5.78125.
     problem = replace(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), trainer=TWO_STEPS)
-    assert simulate(problem, Ditto(pull=1.0), SimulationConfig(rounds=2)).models[0].item() == 5.78125
+    assert simulate(problem, Ditto(lambda_=1.0), SimulationConfig(rounds=2)).models[0].item() == 5.78125
 
 
 def test_the_global_model_is_fedavgs() -> None:
@@ -59,7 +59,7 @@ def test_the_global_model_is_fedavgs() -> None:
 def test_without_a_pull_the_own_model_is_local_trainings() -> None:
     problem = points_problem()
     alone = simulate(problem, Local(), SimulationConfig(rounds=3))
-    own = simulate(problem, Ditto(pull=0.0), SimulationConfig(rounds=3))
+    own = simulate(problem, Ditto(lambda_=0.0), SimulationConfig(rounds=3))
     assert digest(own.models) == digest(alone.models)
     assert own.after_training == alone.after_training
 
@@ -89,5 +89,5 @@ def test_it_computes_twice_as_much() -> None:
 
 def test_a_strength_below_zero_is_refused() -> None:
     for pull in (-1.0, float("nan")):
-        with pytest.raises(InputError, match=r"'pull' .* must be (at least 0|a number)"):
-            Ditto(pull=pull)
+        with pytest.raises(InputError, match=r"'lambda_' .* must be (at least 0|a number)"):
+            Ditto(lambda_=pull)

@@ -37,10 +37,10 @@ def test_the_head_is_blended_and_the_body_taken(rate: float, weight: float) -> N
     # 0 − 4, so W = 1 − rate · 56, and the head 4 + (0 − 4) W.
     client = client_of(sum_problem([(8.0,)]), 0)
     memory = Memory(point(9, 4), point(1), has_blended=True)
-    personal = FedAla(rate=rate).personalise(client, Download(point(1, 0)), memory)
+    personal = FedAla(eta=rate).personalise(client, Download(point(1, 0)), memory)
     assert personal.memory.weights.tolist() == pytest.approx([weight])
     assert personal.model.tolist() == pytest.approx([1.0, 4 - 4 * weight])
-    trained = FedAla(rate=rate).train(client, Download(point(1, 0)), personal.memory)
+    trained = FedAla(eta=rate).train(client, Download(point(1, 0)), personal.memory)
     # Both layers then move by half of the gap, so that the sum is 8.
     assert float(trained.model.sum()) == pytest.approx(8.0)
     assert torch.equal(trained.upload.model, trained.model)
@@ -50,7 +50,7 @@ def test_the_head_is_blended_and_the_body_taken(rate: float, weight: float) -> N
 def test_the_first_weights_are_learnt_until_ten_losses_are_alike(first_epochs: int, epochs: int) -> None:
     # With a rate of 0 all losses are the same, which is seen as soon as there are more than ten.
     client = client_of(sum_problem([(8.0,)]), 0)
-    algorithm = FedAla(rate=0.0, first_epochs=first_epochs)
+    algorithm = FedAla(eta=0.0, first_epochs=first_epochs)
     first = algorithm.personalise(client, Download(point(1, 2)), algorithm.start_client(client.start))
     assert client.effort.gradients == epochs
     assert first.memory.has_blended
@@ -91,7 +91,7 @@ def test_buffers_are_the_global_models() -> None:
 def test_weights_that_stay_at_one_make_it_fedavg() -> None:
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
         plain = simulate(problem, FedAvg(), SimulationConfig(rounds=3))
-        blended = simulate(problem, FedAla(rate=0.0, first_epochs=1), SimulationConfig(rounds=3))
+        blended = simulate(problem, FedAla(eta=0.0, first_epochs=1), SimulationConfig(rounds=3))
         assert digest(blended.models) == digest(plain.models)
         assert blended.after_training == plain.after_training
 
@@ -107,7 +107,7 @@ def test_what_is_blended_depends_on_the_trainers_batches_alone() -> None:
     problem = sum_problem([range(10)])
     client = client_of(replace(problem, trainer=replace(problem.trainer, batch_size=3)), 0)
     memory = Memory(point(0, 0), point(1), has_blended=True)
-    algorithm = FedAla(rate=0.01)
+    algorithm = FedAla(eta=0.01)
     weights = {float(algorithm.personalise(client, Download(point(1, 2)), memory).memory.weights) for _ in range(3)}
     assert len(weights) == 1
 
@@ -116,7 +116,7 @@ def test_what_is_blended_depends_on_the_trainers_batches_alone() -> None:
     ("options", "complaint"),
     [
         ({"blended_layers": 0}, "'blended_layers' .* must be at least 1"),
-        ({"rate": -1.0}, "'rate' .* must be at least 0"),
+        ({"eta": -1.0}, "'eta' .* must be at least 0"),
         ({"share": 0.0}, "'share' .* must be above 0 and at most 1"),
         ({"first_epochs": 0}, "'first_epochs' .* must be at least 1"),
     ],

@@ -7,20 +7,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory
-from fedfomo.algorithms.fedfomo_equations import (
-    TINY_DISTANCE,
-    distances_from,
-    federated_update,
-    first_order_weights,
-    mix,
-    mixing_weights,
+from fedfomo.algorithms.fedfomo import (
+    Download,
+    EvaluationWeights,
+    FedFomo,
+    FedFomoAsCoded,
+    FedFomoKeepTraining,
+    Memory,
 )
+from fedfomo.algorithms.fedfomo.core import TINY_DISTANCE, first_order_weights, mixing_weights, weigh
 from fedfomo.core.model import Model
-from fedfomo.errors import InputError
+from fedfomo.core.vectors import distances_from, mix
 from toy_problems import ids, numbers, point, scalar_client, scalar_model
 
-NOTHING = Download(ids(), (), ())
+NOTHING = Download(ids(), ())
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def test_a_client_judges_by_the_weight_and_mixes_the_buffer_too() -> None:
     client = scalar_client(target=4.0)
     object.__setattr__(client, "model", scalar_model(Normalised()))
     memory = Memory(point(0, 0), point(2, 10), EvaluationWeights.none())
-    download = Download(ids(1), (point(6, 30),), ())
+    download = Download(ids(1), (point(6, 30),))
     # Losses 16 at 0, 4 at 2, 4 at 6: weights 12/2 = 6 and 12/6 = 2, so shares 0.75 and 0.25.
     personal = FedFomo().personalise(client, download, memory)
     assert personal.model.tolist() == [0.75 * 2 + 0.25 * 6, 0.75 * 10 + 0.25 * 30]
@@ -240,22 +240,17 @@ def test_who_overfits_stops_at_the_reference() -> None:
 
 def test_who_overfits_and_keeps_training_goes_on_from_there() -> None:
     memory = Memory(point(1), point(9), EvaluationWeights.none())
-    client, keeping = scalar_client(target=0.0), FedFomo(keep_training=True)
-    personal = keeping.personalise(client, Download(ids(1), (point(7),), ()), memory)
+    client, keeping = scalar_client(target=0.0), FedFomoKeepTraining()
+    personal = keeping.personalise(client, Download(ids(1), (point(7),)), memory)
     assert personal.model.tolist() == [9.0]
     assert personal.memory.findings.shares.tolist() == [1.0, 0.0]
     assert personal.memory.findings.increments.tolist() == [(1.0 - 81.0) / 8.0, (1.0 - 49.0) / 6.0]  # as they are
     fresh = keeping.personalise(client, NOTHING, Memory(point(1), point(1), EvaluationWeights.none()))
     assert fresh.memory.findings.shares.tolist() == [0.0]  # nothing has been trained yet
     # Whoever is helped by anybody moves there as ever.
-    helped = Download(ids(1), (point(0.5),), ())
+    helped = Download(ids(1), (point(0.5),))
     models = [algorithm.personalise(client, helped, memory).model.tolist() for algorithm in (keeping, FedFomo())]
     assert models == [[0.5], [0.5]]
-
-
-def test_keeping_training_and_checking_mixtures_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="choose one of them"):
-        FedFomo(keep_training=True, check_mixture=True)
 
 
 def test_the_norm_option_reaches_the_weights() -> None:
@@ -273,14 +268,15 @@ def test_the_norm_option_reaches_the_weights() -> None:
     memory = Memory(point(3, 0), point(0, 4), EvaluationWeights.none())
     # The loss falls from 9 to 0 over a way of (−3, 4).
     for norm, distance in (("l2", 5.0), ("l1", 7.0)):
-        personal = FedFomo(norm=norm).personalise(client, NOTHING, memory)  # type: ignore[arg-type]
+        personal = FedFomoAsCoded(norm=norm, affinity_update="raw", num_averages=0).personalise(client, NOTHING, memory)  # type: ignore[arg-type]
         assert personal.memory.findings.increments.tolist() == pytest.approx([9 / distance])
 
 
 def test_who_cannot_judge_takes_all_whole_models_alike() -> None:
     reference, broken = torch.zeros(2), torch.tensor([torch.inf, 0.0])
     candidates = [reference, torch.tensor([2.0, 0.0]), torch.tensor([0.0, 4.0]), broken]
-    model, mixing, weights = federated_update(reference, candidates, math.nan, [math.nan] * 4, 2, "l2", can_judge=False)
-    assert model.tolist() == [1.0, 2.0]
+    distances = distances_from(reference, candidates, 2)
+    weights, mixing = weigh(math.nan, numbers(*[math.nan] * 4), distances, can_judge=False)
+    assert mix(reference, candidates, mixing).tolist() == [1.0, 2.0]
     assert mixing.tolist() == [0.0, 0.5, 0.5, 0.0]
     assert weights.tolist() == [0.0] * 4  # what it could not judge is no finding about anybody

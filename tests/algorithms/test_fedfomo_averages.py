@@ -2,16 +2,19 @@
 
 import pytest
 
-from fedfomo.algorithms.fedfomo import EvaluationWeights, State, Upload
-from fedfomo.algorithms.fedfomo_averages import FedFomoAverages, Memory, member_of
-from fedfomo.algorithms.fedfomo_equations import leave_one_out_weights, mix, mixing_weights
+from fedfomo.algorithms.fedfomo import EvaluationWeights, Memory, State, Upload
+from fedfomo.algorithms.fedfomo.averages import FedFomoAverages, leave_one_out_weights, member_of
+from fedfomo.algorithms.fedfomo.core import mixing_weights
 from fedfomo.core.rng import stream
+from fedfomo.core.vectors import mix
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import ids, numbers, point, scalar_client, scalar_problem, start_of
 
 MEMBERS = (0.0, 3.0, 6.0)
+
+FAR = Memory(point(50), point(50), EvaluationWeights.none())
 
 
 def after_one_round(values: tuple[float, ...] = MEMBERS) -> State:
@@ -37,17 +40,16 @@ def test_a_client_receives_the_average_and_each_average_without_one() -> None:
     download = FedFomoAverages().configure_client(after_one_round(), 0, stream(0))
     assert download.ids[0].item() == 0  # its own upload is a member
     assert sorted(download.ids.tolist()) == [0, 1, 2]
-    assert download.average is not None
-    assert download.average.item() == 3.0
+    assert download.models[0].item() == 3.0
     without = {0: 4.5, 1: 3.0, 2: 1.5}
-    assert [a.item() for a in download.averages_without] == [without[n] for n in download.ids.tolist()]
+    assert [a.item() for a in download.models[1:]] == [without[n] for n in download.ids.tolist()]
 
 
 def test_the_update_starts_from_the_average_and_moves_to_whom_it_misses() -> None:
     client = scalar_client(target=1.0)
     algorithm = FedFomoAverages()
     download = algorithm.configure_client(after_one_round(), 0, stream(0))
-    personal = algorithm.personalise(client, download, Memory(point(50), EvaluationWeights.none()))
+    personal = algorithm.personalise(client, download, FAR)
     assert personal.model.tolist() == [0.0]
     found = dict(zip(personal.memory.findings.ids.tolist(), personal.memory.findings.increments.tolist(), strict=True))
     assert found == {0: 8.25, 1: 0.0, 2: -3.75}
@@ -58,7 +60,7 @@ def test_without_a_positive_weight_the_model_is_the_average() -> None:
     client = scalar_client(target=1.0)
     algorithm = FedFomoAverages()
     download = algorithm.configure_client(after_one_round((3.0, 3.0)), 0, stream(0))
-    assert algorithm.personalise(client, download, Memory(point(50), EvaluationWeights.none())).model.tolist() == [3.0]
+    assert algorithm.personalise(client, download, FAR).model.tolist() == [3.0]
 
 
 def test_two_helpful_members_share_by_how_much_they_are_missed() -> None:
@@ -66,7 +68,7 @@ def test_two_helpful_members_share_by_how_much_they_are_missed() -> None:
     client = scalar_client(target=4.0)
     algorithm = FedFomoAverages()
     download = algorithm.configure_client(after_one_round((0.0, 4.0, 8.0)), 0, stream(0))
-    personal = algorithm.personalise(client, download, Memory(point(50), EvaluationWeights.none()))
+    personal = algorithm.personalise(client, download, FAR)
     assert sorted(personal.memory.findings.increments.tolist()) == [0.0, 4.0, 4.0]
     assert personal.model.tolist() == [0.5 * 0 + 0.5 * 8]
 
@@ -79,8 +81,8 @@ def test_the_member_left_out_is_what_the_averages_differ_by() -> None:
 def test_before_anybody_has_uploaded_a_client_keeps_its_model() -> None:
     algorithm = FedFomoAverages()
     download = algorithm.configure_client(algorithm.start_server(start_of(3, 0)), 0, stream(0))
-    assert download.average is None
-    memory = Memory(point(7), EvaluationWeights(ids(1), numbers(2.0), numbers(1.0)))
+    assert download.models == ()
+    memory = Memory(point(7), point(7), EvaluationWeights(ids(1), numbers(2.0), numbers(1.0)))
     personal = algorithm.personalise(scalar_client(target=1.0), download, memory)
     assert personal.model.tolist() == [7.0]
     assert personal.memory.findings.ids.tolist() == []  # an old finding is not reported twice
@@ -89,7 +91,7 @@ def test_before_anybody_has_uploaded_a_client_keeps_its_model() -> None:
 def test_who_has_nothing_to_judge_by_takes_the_average() -> None:
     algorithm = FedFomoAverages()
     download = algorithm.configure_client(after_one_round(), 0, stream(0))
-    memory = Memory(point(50), EvaluationWeights.none())
+    memory = FAR
     assert algorithm.personalise(scalar_client(target=None), download, memory).model.tolist() == [3.0]
 
 
@@ -98,8 +100,7 @@ def test_a_newcomer_receives_averages_of_the_others_alone() -> None:
     state = FedFomoAverages().aggregate(State.start(3), uploads)
     download = FedFomoAverages().configure_client(state, 0, stream(0))
     assert sorted(download.ids.tolist()) == [1, 2]
-    assert download.average is not None
-    assert download.average.item() == 3.0
+    assert download.models[0].item() == 3.0
 
 
 def test_a_whole_run_of_two_clients() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload
-from fedfomo.algorithms.fedfomo_defences import (
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, RobustFedFomo, State, Upload
+from fedfomo.algorithms.fedfomo.robust import (
     SKETCHED,
     clipped,
     deduplicate,
@@ -30,6 +30,7 @@ from toy_problems import (
     points_problem,
     scalar_client,
     scalar_problem,
+    start_of,
 )
 
 
@@ -58,10 +59,10 @@ def test_between_two_good_models_may_lie_a_bad_one_and_it_is_not_taken() -> None
 
     client = replace(scalar_client(target=0.0, id=1), judge=Valleys())
     memory = Memory(point(0), point(2), EvaluationWeights.none())
-    download = Download(ids(2), (point(-2),), ())
+    download = Download(ids(2), (point(-2),))
     plain = FedFomo().personalise(client, download, memory)
     assert plain.model.item() == 0.0  # weights (4 − 0)/2 each
-    checked = FedFomo(check_mixture=True).personalise(client, download, memory)
+    checked = RobustFedFomo(check_mixture=True).personalise(client, download, memory)
     assert checked.model.item() == 2.0
     assert checked.memory.findings.shares.tolist() == [1.0, 0.0]
     assert checked.memory.findings.increments.tolist() == plain.memory.findings.increments.tolist() == [2.0, 2.0]
@@ -69,9 +70,9 @@ def test_between_two_good_models_may_lie_a_bad_one_and_it_is_not_taken() -> None
 
 def test_a_mixture_that_helps_is_the_same_checked_or_not() -> None:
     memory = Memory(point(0), point(2), EvaluationWeights.none())
-    download = Download(ids(1), (point(6),), ())
+    download = Download(ids(1), (point(6),))
     client = scalar_client(target=4.0)  # losses 16 | 4, 4: weights 6 and 2, mixture 3
-    for algorithm in (FedFomo(), FedFomo(check_mixture=True)):
+    for algorithm in (FedFomo(), RobustFedFomo(check_mixture=True)):
         assert algorithm.personalise(client, download, memory).model.item() == 3.0
 
 
@@ -79,7 +80,7 @@ def test_after_the_last_round_the_head_is_trained_anew_and_nothing_else_changes(
     problem = points_problem(sizes={0: (0, 4)})
     layout = problem.model.layout
     is_head = layout.mask(layout.layers()[-1:])
-    algorithm = FedFomo(new_head_epochs=3)
+    algorithm = RobustFedFomo(new_head_epochs=3)
     plain, renewed = (simulate(problem, a, SimulationConfig(rounds=2)) for a in (FedFomo(), algorithm))
     for n, model in plain.models.items():
         assert torch.equal(renewed.models[n][~is_head], model[~is_head])
@@ -108,7 +109,7 @@ def test_where_most_have_nothing_to_report_nobody_has() -> None:
 
 def test_a_report_reaches_the_row_of_its_sender_alone() -> None:
     liar = Upload(point(0), EvaluationWeights(ids(1, 2), numbers(1e9, -1e9), numbers(0, 0)))
-    affinity = State.start(3).after({0: liar}).affinity.dense()
+    affinity = FedFomo().aggregate(State.start(3), {0: liar}).affinity.dense()
     assert affinity[0].tolist() == [1.0, 1e9, -1e9]
     assert torch.equal(affinity[1:], torch.eye(3, dtype=torch.float64)[1:])
 
@@ -118,11 +119,11 @@ def test_the_server_clips_if_it_is_told_to() -> None:
         n: Upload(point(n), EvaluationWeights(ids(2), numbers(w), numbers(0)))
         for n, w in ((0, 0.5), (1, -0.5), (3, 1e9))
     }
-    rows = FedFomo(weight_limit=4.0).aggregate(State.start(4), uploads).affinity.dense()
+    rows = RobustFedFomo(weight_limit=4.0).aggregate(State.start(4), uploads).affinity.dense()
     assert rows[:, 2].tolist() == [0.5, -0.5, 1.0, 2.0]
     assert FedFomo().aggregate(State.start(4), uploads).affinity.dense()[3, 2] == 1e9
     with pytest.raises(InputError, match=r"'weight_limit' .* must be at least 0"):
-        FedFomo(weight_limit=-1.0)
+        RobustFedFomo(weight_limit=-1.0)
 
 
 def test_a_sketch_keeps_distances() -> None:
@@ -181,8 +182,11 @@ def test_of_copies_that_are_valued_alike_any_may_be_left() -> None:
 def test_copies_take_one_slot_of_a_download() -> None:
     models = {0: 0.0, 1: 3.0, 2: 5.0, 3: 9.0, 4: 9.001, 5: 9.002, 6: 14.0}
     uploads = {n: Upload(point(x), EvaluationWeights.none()) for n, x in models.items()}
-    for algorithm, most in ((FedFomo(num_downloads=6), 3), (FedFomo(num_downloads=6, one_slot_for_copies=True), 1)):
-        state = algorithm.aggregate(State.start(7), uploads)
+    for algorithm, most in (
+        (FedFomo(num_downloads=6), 3),
+        (RobustFedFomo(num_downloads=6, one_slot_for_copies=True), 1),
+    ):
+        state = algorithm.aggregate(algorithm.start_server(start_of(7, 0)), uploads)
         sent = algorithm.configure_client(state, 0, stream(0)).ids.tolist()
         assert len({3, 4, 5} & set(sent)) == most
         assert {1, 2, 6} <= set(sent)
@@ -204,7 +208,7 @@ def test_who_sends_on_what_it_was_sent_is_named_in_the_round() -> None:
     # Training goes halfway to targets 8, 12, 16; client 3 sends on what client 1 uploaded.
     problem = scalar_problem([(8.0, 8.0), (12.0, 12.0), (16.0, 16.0), (20.0, 20.0)])
     for flag, named in ((True, {3: "nearly the model of client 1"}), (False, {})):
-        algorithm = FedFomo(flag_free_riders=flag)
+        algorithm = RobustFedFomo(flag_free_riders=flag)
         federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
         state = run_round(federation, algorithm.start_server(problem.start(4)), 0, range(4), exchange).state
 

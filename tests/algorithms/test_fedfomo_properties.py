@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload
-from fedfomo.algorithms.fedfomo_equations import (
-    affinity_increments,
-    distances_from,
-    first_order_weights,
-    mix,
-    mixing_weights,
-)
-from fedfomo.algorithms.fedfomo_selection import choose_downloads, rank
+from fedfomo.algorithms.fedfomo.as_coded import affinity_increments
+from fedfomo.algorithms.fedfomo.core import choose_downloads, first_order_weights, mixing_weights
 from fedfomo.core.rng import stream
 from fedfomo.core.sparse import SparseMatrix
+from fedfomo.core.vectors import distances_from, mix
 from toy_problems import ids, initialised, numbers, perceptron, point, points, scalar_client, scalar_model
 
 losses = st.floats(0, 100)
@@ -110,7 +105,7 @@ def test_affinity_changes_for_the_evaluated_only(num_clients: int, data: st.Data
             point(0), EvaluationWeights(ids(*evaluated), *2 * [torch.ones(len(evaluated), dtype=torch.float64)])
         )
     before = State.start(num_clients)
-    after = before.after(uploads)
+    after = FedFomo().aggregate(before, uploads)
     changed = {(i, j) for i, j in (after.affinity.dense() != before.affinity.dense()).nonzero().tolist()}
     assert changed == {(i, j) for i, upload in uploads.items() for j in upload.findings.ids.tolist()}
 
@@ -122,7 +117,9 @@ def test_downloads_are_available_others_without_duplicates(
     uploaders = data.draw(st.sets(st.integers(0, num_clients - 1)))
     row = data.draw(st.lists(st.floats(-5, 5), min_size=num_clients, max_size=num_clients))
     algorithm = FedFomo(num_downloads=num, epsilon=epsilon, epsilon_decay=0.0)
-    state = State.start(num_clients).after({n: Upload(point(n), EvaluationWeights.none()) for n in uploaders})
+    state = algorithm.aggregate(
+        State.start(num_clients), {n: Upload(point(n), EvaluationWeights.none()) for n in uploaders}
+    )
     to = data.draw(st.integers(0, num_clients - 1))
     table = SparseMatrix.zeros(num_clients).add_rows({to: (torch.arange(num_clients), numbers(*row))})
     state = replace(state, affinity=table)
@@ -134,28 +131,12 @@ def test_downloads_are_available_others_without_duplicates(
 
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=6, unique=True), st.integers(1, 6), st.integers(0, 99))
 def test_without_exploration_nobody_left_out_has_a_higher_affinity(row: list[float], num: int, seed: int) -> None:
-    chosen = choose_downloads((torch.arange(6), numbers(*row)), torch.arange(6), num, 0.0, stream(seed))
+    chosen = choose_downloads(numbers(*row), torch.arange(6), num, 0.0, stream(seed))
     assert chosen == sorted(range(6), key=lambda n: -row[n])[:num]
 
 
-@given(
-    st.integers(1, 60), st.dictionaries(st.integers(0, 59), st.sampled_from([-1.0, 0.0, 2.0, 3.0])), st.integers(1, 6)
-)
-def test_ranking_few_entries_is_sorting_a_whole_row(num_clients: int, entries: dict[int, float], num: int) -> None:
-    known = dict(sorted(entries.items()))
-    row = torch.zeros(60, dtype=torch.float64)
-    row[list(known)] = numbers(*known.values())
-    available = (
-        torch.randperm(60, generator=stream(num))[:num_clients].sort().values
-    )  # some entries are of nobody there
-    tie_breaks = torch.randperm(num_clients, generator=stream(num_clients, num))
-    order = available[tie_breaks]
-    whole = order[row[order].argsort(descending=True, stable=True)].tolist()
-    assert rank((ids(*known), numbers(*known.values())), available, tie_breaks, num) == whole[: 2 * num]
-
-
 def test_pure_exploration_differs_between_rounds_and_between_clients() -> None:
-    affinity = ids(), numbers()
+    affinity = torch.zeros(20, dtype=torch.float64)
     chosen = {
         (t, client): tuple(choose_downloads(affinity, torch.arange(20), 4, 1.0, stream(0, "dispatch", t, client)))
         for t in range(5)
@@ -200,7 +181,7 @@ def test_a_broken_candidate_changes_nothing_for_the_others(value: float, place: 
     broken = point(4, 0, 0)
     broken[place] = value
     own = broken if is_own else point(2, 0, 0)
-    download = Download(ids(1, 2), (broken, point(4, 0, 0)), ())
+    download = Download(ids(1, 2), (broken, point(4, 0, 0)))
     personal = FedFomo().personalise(client, download, Memory(point(0, 0, 0), own, EvaluationWeights.none()))
     # Losses 16 at 0, 4 at 2, 0 at 4: weights 12/2 = 6 and 16/4 = 4.
     assert personal.memory.findings.increments.tolist() == [0.0 if is_own else 6.0, 0.0, 4.0]

@@ -6,8 +6,19 @@ from itertools import pairwise
 import pytest
 import torch
 
-from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload, validate_weights
-from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
+from fedfomo.algorithms.fedfomo import (
+    Download,
+    EvaluationWeights,
+    FedFomo,
+    FedFomoAsCoded,
+    FedFomoKeepTraining,
+    Memory,
+    State,
+    Upload,
+)
+from fedfomo.algorithms.fedfomo.averages import FedFomoAverages
+from fedfomo.algorithms.fedfomo.state import validate_weights
+from fedfomo.core.rng import stream
 from fedfomo.core.round import run_round, sample_clients
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
@@ -28,12 +39,12 @@ ALL_OF_THEM = FedFomo(num_downloads=10)
 
 
 def test_a_round_without_uploads_leaves_the_models_of_the_last_for_everybody() -> None:
-    state = replace(
-        State.start(3), round=4, models={0: point(1), 2: point(3)}, last_uploaders=ids(0, 2), averages=(point(2),)
-    )
-    after = FedFomo(num_averages=1).aggregate(state, {})
+    algorithm = FedFomoAsCoded(norm="l2", affinity_update="raw", num_averages=1)
+    models, start = {0: point(1), 2: point(3)}, algorithm.start_server(start_of(3, 0))
+    state = replace(start, round=4, models=models, last_uploaders=ids(0, 2), averages=(point(2),))
+    after = algorithm.aggregate(state, {})
     assert after.round == 5
-    assert after.available_to(1, "last_round").tolist() == [0, 2]
+    assert algorithm.available(after, 1, stream(0)).tolist() == [0, 2]
     assert after.averages == state.averages
 
 
@@ -148,7 +159,7 @@ def test_a_client_alone_keeps_its_training_only_as_long_as_it_helps() -> None:
 def test_a_client_alone_that_keeps_its_training_is_local_training() -> None:
     problem = scalar_problem([(8.0, 5.0)])
     for rounds, model in ((1, 4.0), (2, 6.0), (3, 7.0)):
-        assert simulate(problem, FedFomo(keep_training=True), SimulationConfig(rounds=rounds)).models[0].item() == model
+        assert simulate(problem, FedFomoKeepTraining(), SimulationConfig(rounds=rounds)).models[0].item() == model
 
 
 def test_a_client_alone_that_never_overfits_is_local_training() -> None:
@@ -159,9 +170,7 @@ def test_a_client_alone_that_never_overfits_is_local_training() -> None:
 
 def test_identical_candidates_keep_the_reference() -> None:
     memory = Memory(point(3), point(3), EvaluationWeights.none())
-    personal = FedFomo().personalise(
-        scalar_client(target=0.0), Download(ids(1, 2), (point(3), point(3)), (point(3),)), memory
-    )
+    personal = FedFomo().personalise(scalar_client(target=0.0), Download(ids(1, 2), (point(3), point(3))), memory)
     assert personal.model.tolist() == [3.0]
     assert personal.memory.findings.increments.tolist() == [0.0, 0.0, 0.0]
 
@@ -169,7 +178,7 @@ def test_identical_candidates_keep_the_reference() -> None:
 def test_training_starts_from_the_mixture_and_leaves_it_as_the_reference() -> None:
     client = scalar_client(target=0.0, train_target=8.0)
     memory = Memory(point(2), point(6), EvaluationWeights(ids(0, 1), numbers(0.5, -1.0), numbers(1, 0)))
-    trained = FedFomo().train(client, Download(ids(), (), ()), memory)
+    trained = FedFomo().train(client, Download(ids(), ()), memory)
     assert trained.model.item() == trained.upload.model.item() == trained.memory.own.item() == (2 + 8) / 2
     assert trained.memory.reference.item() == 2.0
     assert trained.upload.findings.ids.tolist() == [0, 1]
@@ -178,13 +187,13 @@ def test_training_starts_from_the_mixture_and_leaves_it_as_the_reference() -> No
 
 def test_who_has_nothing_to_judge_by_takes_all_downloads_alike() -> None:
     memory = Memory(point(1), point(1), EvaluationWeights.none())
-    download = Download(ids(1, 2), (point(2), point(6)), ())
+    download = Download(ids(1, 2), (point(2), point(6)))
     personal = FedFomo().personalise(scalar_client(target=None), download, memory)
     assert personal.model.tolist() == [4.0]
     assert personal.memory.findings.increments.tolist() == [0.0, 0.0, 0.0]
-    broken = Download(ids(1, 2), (point(2), point(float("nan"))), ())
+    broken = Download(ids(1, 2), (point(2), point(float("nan"))))
     assert FedFomo().personalise(scalar_client(target=None), broken, memory).model.tolist() == [2.0]
-    alone = Download(ids(), (), ())
+    alone = Download(ids(), ())
     assert FedFomo().personalise(scalar_client(target=None), alone, memory).model.tolist() == [1.0]
 
 
@@ -207,7 +216,7 @@ def test_a_client_whose_training_diverges_harms_nobody_and_goes_on_receiving() -
 @pytest.mark.parametrize("averages", [0, 2])
 def test_very_small_federations_run(num_clients: int, averages: int) -> None:
     problem = scalar_problem([(8.0, 8.0)] * num_clients)
-    algorithm = FedFomo(num_averages=averages)
+    algorithm = FedFomoAsCoded(norm="l2", affinity_update="raw", num_averages=averages)
     _, models = play(problem, algorithm, InProcess(problem, algorithm), [range(num_clients)] * 3)
     assert [models[n].item() for n in range(num_clients)] == [7.0] * num_clients  # 0 → 4 → 6 → 7
 

@@ -6,18 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, Memory, State, Upload
-from fedfomo.algorithms.fedfomo_equations import affinity_increments
-from fedfomo.algorithms.fedfomo_selection import choose_downloads, exploration_rate, fill_slots
+from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, FedFomoAsCoded, Memory, State, Upload
+from fedfomo.algorithms.fedfomo.as_coded import affinity_increments
+from fedfomo.algorithms.fedfomo.core import choose_downloads, exploration_rate, fill_slots
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from toy_problems import ids, numbers, point, scalar_client, start_of
 
+LATEST = FedFomoAsCoded(norm="l2", affinity_update="raw", num_averages=0, availability="latest")
+
 
 def choose(affinity: Tensor, available: Sequence[int], num: int, epsilon: float, rng: torch.Generator) -> list[int]:
     """Choose by a row of P that has an entry for everyone."""
-    row = torch.arange(len(affinity)), affinity
-    return choose_downloads(row, ids(*available), num, epsilon, rng)
+    return choose_downloads(affinity, ids(*available), num, epsilon, rng)
 
 
 def uploads_of(*clients: int) -> dict[int, Upload]:
@@ -37,7 +38,9 @@ def test_affinity_adds_signed_weights_for_whom_was_evaluated_only() -> None:
         (ids(1), numbers(0.02), [1, 0.1 + 0.02, -0.1, -0.15]),
     ]
     for clients, increments, row in rounds:
-        state = state.after({0: Upload(point(0), EvaluationWeights(clients, increments, torch.zeros_like(increments)))})
+        state = FedFomo().aggregate(
+            state, {0: Upload(point(0), EvaluationWeights(clients, increments, torch.zeros_like(increments)))}
+        )
         assert state.affinity.dense()[0].tolist() == pytest.approx(row)
         assert torch.equal(state.affinity.dense()[1:], torch.eye(4, dtype=torch.float64)[1:])
 
@@ -140,44 +143,46 @@ def test_models_travel_with_their_ids() -> None:
 
 def test_only_the_last_rounds_uploads_are_sent_or_the_latest_of_everybody() -> None:
     algorithm = FedFomo()
-    state = algorithm.aggregate(algorithm.aggregate(State.start(5), uploads_of(1, 2)), uploads_of(3))
+    state = algorithm.aggregate(
+        algorithm.aggregate(LATEST.start_server(start_of(5, 0)), uploads_of(1, 2)), uploads_of(3)
+    )
     assert sent_to(algorithm, state, 0) == [3]
-    assert sorted(sent_to(FedFomo(availability="latest"), state, 0)) == [1, 2, 3]  # and never 4, who never uploaded
+    assert sorted(sent_to(LATEST, state, 0)) == [1, 2, 3]  # and never 4, who never uploaded
     assert sent_to(algorithm, state, 3) == []
 
 
 def test_a_new_upload_replaces_the_old_one() -> None:
-    algorithm = FedFomo(availability="latest")
-    state = algorithm.aggregate(State.start(2), uploads_of(0, 1))
+    algorithm = LATEST
+    state = algorithm.aggregate(algorithm.start_server(start_of(2, 0)), uploads_of(0, 1))
     state = algorithm.aggregate(state, {1: Upload(point(8), EvaluationWeights.none())})
     assert [model.item() for model in algorithm.configure_client(state, 0, stream(0)).models] == [8.0]
 
 
 def test_a_round_without_uploads_counts_and_leaves_what_there_was_to_send() -> None:
-    state = FedFomo().aggregate(FedFomo().aggregate(State.start(2), uploads_of(0, 1)), {})
+    state = FedFomo().aggregate(FedFomo().aggregate(LATEST.start_server(start_of(2, 0)), uploads_of(0, 1)), {})
     assert state.round == 2
-    assert sent_to(FedFomo(), state, 0) == sent_to(FedFomo(availability="latest"), state, 0) == [1]
+    assert sent_to(FedFomo(), state, 0) == sent_to(LATEST, state, 0) == [1]
 
 
 def test_wanted_averages_come_with_the_models_and_are_no_part_of_the_count() -> None:
-    algorithm = FedFomo(num_downloads=1, num_averages=1)
-    state = algorithm.aggregate(State.start(3), uploads_of(0, 1, 2))
+    algorithm = FedFomoAsCoded(num_downloads=1, norm="l2", affinity_update="raw", num_averages=1)
+    state = algorithm.aggregate(algorithm.start_server(start_of(3, 0)), uploads_of(0, 1, 2))
     download = algorithm.configure_client(state, 0, stream(0))
-    assert len(download.models) == 1
-    assert [average.item() for average in download.averages] == [1.0, 1.0]  # of 0, 1, 2; and the mean of averages
+    assert len(download.ids) == 1
+    assert [average.item() for average in download.models[1:]] == [1.0, 1.0]  # of 0, 1, 2; and the mean of averages
 
 
 def test_averages_are_candidates_without_a_place_in_the_affinity() -> None:
     memory = Memory(point(0), point(0), EvaluationWeights.none())
-    download = Download(ids(1), (point(2),), (point(4),))
+    download = Download(ids(1), (point(2), point(4)))
     # Target 4: losses 16, then 4 at 2 and 0 at 4: weights 12/2 = 6 and 16/4 = 4.
-    raw = FedFomo().personalise(scalar_client(target=4.0), download, memory)
+    raw = FedFomoAsCoded(norm="l2", affinity_update="raw").personalise(scalar_client(target=4.0), download, memory)
     assert raw.model.tolist() == pytest.approx([0.6 * 2 + 0.4 * 4])
     assert raw.memory.findings.ids.tolist() == [0, 1]
     assert raw.memory.findings.increments.tolist() == [0.0, 6.0]
     assert raw.memory.findings.shares.tolist() == pytest.approx([0.0, 0.6])
     assert raw.memory.findings.share_of_averages == pytest.approx(0.4)
-    normalised = FedFomo(affinity_update="normalised").personalise(scalar_client(target=4.0), download, memory)
+    normalised = FedFomoAsCoded(norm="l2").personalise(scalar_client(target=4.0), download, memory)
     assert normalised.memory.findings.increments.tolist() == pytest.approx([0.0, 6 / 10])  # the sum counts averages
 
 
@@ -185,7 +190,7 @@ def test_whoever_moves_to_an_average_alone_says_so() -> None:
     client, memory = scalar_client(target=4.0), Memory(point(0), point(0), EvaluationWeights.none())
     # Losses 16 at 0, 36 at −2, 0 at 4: the average alone is better than the reference.
     for averages, share, moved_to in (((point(4),), 1.0, 4.0), ((point(-1),), 0.0, 0.0), ((), None, 0.0)):
-        personal = FedFomo().personalise(client, Download(ids(1), (point(-2),), averages), memory)
+        personal = FedFomoAsCoded(norm="l2").personalise(client, Download(ids(1), (point(-2), *averages)), memory)
         assert personal.model.tolist() == [moved_to]
         assert personal.memory.findings.shares.tolist() == [0.0, 0.0]
         assert personal.memory.findings.share_of_averages == share
@@ -204,4 +209,4 @@ def test_whoever_moves_to_an_average_alone_says_so() -> None:
 )
 def test_impossible_options_are_refused_in_words(options: dict[str, float], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        FedFomo(**options)  # type: ignore[arg-type]
+        FedFomoAsCoded(**options)  # type: ignore[arg-type]

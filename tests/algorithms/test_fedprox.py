@@ -20,20 +20,20 @@ TWO_STEPS = replace(HALFWAY, epochs=2)
 def test_the_pull_acts_once_the_client_has_left_the_global_model(pull: float, expected: float) -> None:
     # From 0 towards 8, first step: the pull is 0, 0 → 4. Second: 4 − 0.25 · (2(4 − 8) + μ(4 − 0)).
     problem = replace(scalar_problem([(8.0, 0.0)]), trainer=TWO_STEPS)
-    trained = FedProx(pull=pull).train(client_of(problem, 0), Download(point(0)), None)
+    trained = FedProx(mu=pull).train(client_of(problem, 0), Download(point(0)), None)
     assert trained.model.item() == expected
 
 
 def test_the_pull_is_towards_the_model_of_this_round() -> None:
     # The first round ends at 5. Then 5 − 0.25 · 2(5 − 8) = 6.5, and 6.5 − 0.25 · (2(6.5 − 8) + (6.5 − 5)) = 6.875.
     problem = replace(scalar_problem([(8.0, 0.0)]), trainer=TWO_STEPS)
-    assert simulate(problem, FedProx(pull=1.0), SimulationConfig(rounds=2)).models[0].item() == 6.875
+    assert simulate(problem, FedProx(mu=1.0), SimulationConfig(rounds=2)).models[0].item() == 6.875
 
 
 def test_without_a_pull_it_is_fedavg() -> None:
     for problem in (points_problem(), points_problem(build=with_batch_norm)):
         plain = simulate(problem, FedAvg(), SimulationConfig(rounds=3))
-        near = simulate(problem, FedProx(pull=0.0), SimulationConfig(rounds=3))
+        near = simulate(problem, FedProx(mu=0.0), SimulationConfig(rounds=3))
         assert digest(near.models) == digest(plain.models)
         assert near.after_training == plain.after_training
 
@@ -60,7 +60,7 @@ def test_without_stragglers_and_with_a_single_epoch_nobody_is_slow() -> None:
 def test_what_stragglers_return_is_kept() -> None:
     # Of two epochs a straggler does one: halfway to 8 and to −4, so the average is 1.
     problem = replace(scalar_problem([(8.0, 0.0), (-4.0, 0.0)]), trainer=TWO_STEPS)
-    result = simulate(problem, FedProx(pull=1.0, stragglers=1.0), SimulationConfig(rounds=1))
+    result = simulate(problem, FedProx(mu=1.0, stragglers=1.0), SimulationConfig(rounds=1))
     assert result.models[0].item() == 1.0
 
 
@@ -73,8 +73,8 @@ def test_a_straggler_computes_less() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"pull": -0.1}, "'pull' .* must be at least 0"),
-        ({"pull": float("nan")}, "'pull' .* must be a number"),
+        ({"mu": -0.1}, "'mu' .* must be at least 0"),
+        ({"mu": float("nan")}, "'mu' .* must be a number"),
         ({"stragglers": 1.5}, "'stragglers' .* must be between 0 and 1"),
     ],
 )

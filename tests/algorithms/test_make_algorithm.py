@@ -6,7 +6,7 @@ import pytest
 
 from fedfomo.algorithms import ALGORITHMS, describe, make_algorithm, register
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
-from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.algorithms.fedfomo import FedFomo, FedFomoAsCoded
 from fedfomo.core.algorithm import Messages, messages_of
 from fedfomo.errors import InputError
 
@@ -52,7 +52,7 @@ def test_every_method_has_a_word_for_everything_that_it_uploads(name: str) -> No
 
 def test_words_are_read_as_what_the_option_is() -> None:
     options = {"num_downloads": "4", "epsilon": "1e-1", "norm": "l1", "affinity_update": "normalised"}
-    assert make_algorithm("fedfomo", options) == FedFomo(
+    assert make_algorithm("fedfomo-as-coded", options) == FedFomoAsCoded(
         num_downloads=4, epsilon=0.1, norm="l1", affinity_update="normalised"
     )
     assert make_algorithm("fedavg-finetuned", {"gated": "False"}) == FedAvgFineTuned(gated=False)
@@ -76,7 +76,11 @@ def test_values_are_taken_as_they_are() -> None:
         ("fedfomo", {"epsilon": "nan"}, "must be a number, not 'nan'"),
         ("fedfomo", {"epsilon": float("inf")}, "must be a number, not 'inf'"),
         ("fedfomo", {"epsilon": "-0.1"}, "'epsilon' of method 'fedfomo' must be between 0 and 1"),
-        ("fedfomo", {"norm": "l3"}, "option 'norm' of method 'fedfomo' must be one of l2, l1, not 'l3'"),
+        (
+            "fedfomo-as-coded",
+            {"norm": "l3"},
+            "option 'norm' of method 'fedfomo-as-coded' must be one of l2, l1, not 'l3'",
+        ),
         ("fedavg-finetuned", {"gated": "yes"}, "must be true or false, not 'yes'"),
     ],
 )

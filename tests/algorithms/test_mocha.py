@@ -132,14 +132,14 @@ def test_before_anybody_has_uploaded_nobody_is_pulled() -> None:
 def test_a_round_under_a_pull() -> None:
     # Gradient 2(0 − 8) + 2 · 0.5 · 2(0 − 4) = −24: 0 + 0.25 · 24 = 6.
     client = scalar_client(target=None, train_target=8.0)
-    trained = Mocha(strength=0.5).train(client, Download(point(4), 2.0), Memory(point(0)))
+    trained = Mocha(lambda_=0.5).train(client, Download(point(4), 2.0), Memory(point(0)))
     assert trained.upload.own.tolist() == [6.0]
 
 
 def test_no_pull_goes_beyond_the_anchor() -> None:
     # However stiff: 0.25 · 4(0 − 4) is all of the way, beside the loss's half of the way to 8.
     client = scalar_client(target=None, train_target=8.0)
-    trained = Mocha(strength=0.5).train(client, Download(point(4), 1e9), Memory(point(0)))
+    trained = Mocha(lambda_=0.5).train(client, Download(point(4), 1e9), Memory(point(0)))
     assert trained.upload.own.tolist() == [8.0]
 
 
@@ -152,7 +152,7 @@ def test_who_cannot_train_uses_the_anchor() -> None:
 def test_without_strength_it_is_local_training() -> None:
     problem = points_problem()
     alone = simulate(problem, Local(), SimulationConfig(rounds=4))
-    related = simulate(problem, Mocha(strength=0.0, relate_every=2), SimulationConfig(rounds=4))
+    related = simulate(problem, Mocha(lambda_=0.0, relate_every=2), SimulationConfig(rounds=4))
     assert digest(related.models, related.after_training) == digest(alone.models, alone.after_training)
 
 
@@ -160,7 +160,7 @@ def test_a_strong_penalty_brings_clients_together() -> None:
     problem = scalar_problem([(8.0, 0.0), (-8.0, 0.0)])
     gaps: list[float] = []
     for strength in (0.0, 0.1, 1.0):
-        models = simulate(problem, Mocha(strength=strength), SimulationConfig(rounds=6)).models
+        models = simulate(problem, Mocha(lambda_=strength), SimulationConfig(rounds=6)).models
         gaps.append(abs(models[0].item() - models[1].item()))
     assert gaps[0] > gaps[1] > gaps[2]
 
@@ -172,8 +172,8 @@ def test_stale_models_count_for_absent_clients() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InputError, match="strength"):
-        Mocha(strength=-1.0)
+    with pytest.raises(InputError, match="lambda_"):
+        Mocha(lambda_=-1.0)
     with pytest.raises(InputError, match="relate_every"):
         Mocha(relate_every=0)
 
@@ -181,5 +181,5 @@ def test_nonsense_is_refused() -> None:
 def test_points_train_under_relations() -> None:
     client = client_of(points_problem(), 0)
     start = client.start.initial
-    near, far = (Mocha(strength=s).train(client, Download(start, 1.0), Memory(start)).model for s in (1.0, 0.01))
+    near, far = (Mocha(lambda_=s).train(client, Download(start, 1.0), Memory(start)).model for s in (1.0, 0.01))
     assert (near - start).norm() < (far - start).norm()

@@ -99,7 +99,7 @@ def test_images_are_flattened_or_averaged_first() -> None:
 
 def converged(problem: FederatedProblem, covariance: Tensor, rounds: int) -> tuple[Tensor, list[Tensor]]:
     """Play with fixed relations; return the models, client × class × feature, and the dual variables."""
-    algorithm = MochaLinear(strength=STRENGTH, relate_every=NEVER)
+    algorithm = MochaLinear(lambda_=STRENGTH, relate_every=NEVER)
     exchange = InProcess(problem, algorithm)
     state = replace(algorithm.start_server(problem.start(ROUNDS)), covariance=covariance)
     for t in range(rounds):
@@ -157,7 +157,7 @@ def test_unrelated_clients_do_not_hear_of_each_other() -> None:
 def test_relations_follow_the_models() -> None:
     # Sums (2, 0) and (0, 1) under Σ = I/2 and λ = 1 are models (1, 0) and (0, 0.5): roots 1 and 0.5, trace 1.5.
     state = State(0, table([2, 0], [0, 0]), torch.eye(2, dtype=torch.float64) / 2, 2)
-    after = MochaLinear(strength=1.0, relate_every=1).aggregate(state, {1: Upload(torch.tensor([0.0, 1.0]))})
+    after = MochaLinear(lambda_=1.0, relate_every=1).aggregate(state, {1: Upload(torch.tensor([0.0, 1.0]))})
     assert torch.allclose(after.covariance, table([2 / 3, 0], [0, 1 / 3]))
     assert torch.equal(after.sums, table([2, 0], [0, 1]))
 
@@ -165,7 +165,7 @@ def test_relations_follow_the_models() -> None:
 def test_a_client_adds_its_own_part_to_the_others() -> None:
     # Client 0 hears (0.25 · (0, 8))/0.5 = (0, 4), and would add 0.75/0.5 of its own sum.
     state = State(0, table([2, 0], [0, 8]), table([0.75, 0.25], [0.25, 0.25]), 2)
-    download = MochaLinear(strength=0.5).configure_client(state, 0, stream(0))
+    download = MochaLinear(lambda_=0.5).configure_client(state, 0, stream(0))
     assert (download.others.tolist(), download.variance, download.spread) == ([0.0, 4.0], 0.75, 2.0)
 
 
@@ -205,7 +205,7 @@ def test_every_example_is_visited_once_an_epoch() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InputError, match="strength"):
-        MochaLinear(strength=0.0)
+    with pytest.raises(InputError, match="lambda_"):
+        MochaLinear(lambda_=0.0)
     with pytest.raises(InputError, match="side"):
         MochaLinear(side=0)

@@ -38,14 +38,14 @@ def test_a_step_leaves_buffers_alone() -> None:
 def test_a_first_order_meta_step() -> None:
     # From 0 towards 8: ahead is 0 − 0.25 · 2(0 − 8) = 4, the gradient there 2(4 − 8) = −8, so w = 0 + 0.25 · 8 = 2.
     client = scalar_client(target=None, train_target=8.0)
-    trained = PerFedAvg(inner_rate=0.25).train(client, Download(point(0)), None)
+    trained = PerFedAvg(alpha=0.25).train(client, Download(point(0)), None)
     assert trained.upload.model.tolist() == [2.0]
 
 
 def test_a_hessian_free_meta_step() -> None:
     # The same, but the Hessian is 2: the gradient shrinks to (1 − 0.25 · 2) · −8 = −4, so w = 1.
     client = scalar_client(target=None, train_target=8.0)
-    trained = PerFedAvg(variant="hessian-free", inner_rate=0.25).train(client, Download(point(0)), None)
+    trained = PerFedAvg(variant="hessian-free", alpha=0.25).train(client, Download(point(0)), None)
     assert trained.upload.model.tolist() == pytest.approx([1.0], abs=1e-4)  # float32 gradients, differenced
 
 
@@ -88,7 +88,7 @@ def test_personalising_takes_steps_on_the_own_training_data() -> None:
     # One pass over one example: 0 − 0.125 · 2(0 − 8) = 2, then 2 − 0.125 · 2(2 − 8) = 3.5.
     client = scalar_client(target=-100.0, train_target=8.0)
     for epochs, expected in ((1, 2.0), (2, 3.5)):
-        algorithm = PerFedAvg(inner_rate=0.125, personal_epochs=epochs)
+        algorithm = PerFedAvg(alpha=0.125, personal_epochs=epochs)
         assert algorithm.personalise(client, Download(point(0)), None).model.tolist() == [expected]
 
 
@@ -108,16 +108,16 @@ def test_with_an_inner_step_of_zero_it_is_fedavg_with_half_the_steps() -> None:
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0)])
     averaged = simulate(problem, FedAvg(), TWO_ROUNDS).models
     twice = replace(problem, trainer=replace(HALFWAY, epochs=2))
-    assert digest(simulate(twice, PerFedAvg(inner_rate=0.0), TWO_ROUNDS).models) == digest(averaged)
+    assert digest(simulate(twice, PerFedAvg(alpha=0.0), TWO_ROUNDS).models) == digest(averaged)
     thrice = replace(problem, trainer=replace(HALFWAY, epochs=3))
-    hessian_free = PerFedAvg(variant="hessian-free", inner_rate=0.0)
+    hessian_free = PerFedAvg(variant="hessian-free", alpha=0.0)
     assert digest(simulate(thrice, hessian_free, TWO_ROUNDS).models) == digest(averaged)
 
 
 def test_with_an_inner_step_of_zero_it_is_gradient_descent_on_every_second_batch() -> None:
     problem = replace(points_problem(), trainer=Sgd(batch_size=3, epochs=2))
     client = client_of(problem, 2)
-    trained = PerFedAvg(inner_rate=0.0).train(client, Download(problem.initial), None).upload.model
+    trained = PerFedAvg(alpha=0.0).train(client, Download(problem.initial), None).upload.model
     theta, descent = problem.initial.clone(), client.descent()
     for number, batch in enumerate(descent.batches()):
         if number % 2:
@@ -137,7 +137,7 @@ def test_a_round_costs_as_much_as_fedavgs() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InputError, match="inner_rate"):
-        PerFedAvg(inner_rate=-0.1)
+    with pytest.raises(InputError, match="alpha"):
+        PerFedAvg(alpha=-0.1)
     with pytest.raises(InputError, match="personal_epochs"):
         PerFedAvg(personal_epochs=0)

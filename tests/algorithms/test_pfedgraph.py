@@ -111,7 +111,7 @@ def test_clients_are_sent_their_mixture_and_its_direction() -> None:
 
 
 def test_whoever_does_not_turn_is_sent_no_direction() -> None:
-    algorithm = PFedGraph(strength=0.0)
+    algorithm = PFedGraph(lambda_=0.0)
     state = algorithm.aggregate(algorithm.start_server(start_of(1, 0.0)), {0: Upload(point(3), 5)})
     assert algorithm.configure_client(state, 0, stream(0)).direction is None
 
@@ -128,7 +128,7 @@ def test_the_latest_uploads_of_absent_clients_stay_in_the_graph() -> None:
 def test_with_a_small_alpha_and_no_turning_it_is_local_training() -> None:
     # Models whose moves have a cosine above 0.9 would count as one; these three clients disagree more.
     problem, plan = points_problem(num_clients=3), SimulationConfig(rounds=3)
-    alone = simulate(problem, PFedGraph(alpha=1e-3, strength=0.0), plan).models
+    alone = simulate(problem, PFedGraph(alpha=1e-3, lambda_=0.0), plan).models
     assert digest(alone) == digest(simulate(problem, Local(), plan).models)
 
 
@@ -147,6 +147,6 @@ def test_before_any_upload_everybody_gets_the_initial_model() -> None:
 
 
 def test_impossible_options_are_refused() -> None:
-    for options in ({"alpha": 0.0}, {"strength": -1.0}):
+    for options in ({"alpha": 0.0}, {"lambda_": -1.0}):
         with pytest.raises(InputError, match=next(iter(options))):
             PFedGraph(**options)

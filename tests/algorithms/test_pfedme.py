@@ -31,7 +31,7 @@ def test_enough_steps_reach_the_minimum_of_the_envelope() -> None:
 def test_a_round_on_a_client() -> None:
     # θ = 0 − 0.25 · (−16) = 4; the copy of w goes 0.25 · 2 of the way: 2.
     client = scalar_client(target=None, train_target=8.0)
-    algorithm = PFedMe(strength=2.0, inner_steps=1, outer_rate=0.25)
+    algorithm = PFedMe(lambda_=2.0, inner_steps=1, eta=0.25)
     trained = algorithm.train(client, Download(point(0)), Memory(None))
     assert (trained.upload.model.item(), trained.model.item(), trained.memory.personal) == (2.0, 4.0, trained.model)
 
@@ -39,13 +39,13 @@ def test_a_round_on_a_client() -> None:
 def test_the_server_goes_part_of_the_way_or_beyond() -> None:
     uploads = {0: Upload(point(4), 1), 1: Upload(point(8), 3)}  # average 7
     for rate, expected in ((1.0, 7.0), (0.5, 5.0), (2.0, 11.0), (0.0, 3.0)):
-        assert PFedMe(server_rate=rate).aggregate(State(point(3), 1), uploads).model.tolist() == [expected]
-        assert PFedMe(server_rate=rate).aggregate(State(point(3), 1), {}).model.tolist() == [3.0]
+        assert PFedMe(beta=rate).aggregate(State(point(3), 1), uploads).model.tolist() == [expected]
+        assert PFedMe(beta=rate).aggregate(State(point(3), 1), {}).model.tolist() == [3.0]
 
 
 def test_statistics_go_no_further_than_the_average() -> None:
     # The first coordinate is trainable: 1 + 2 · (0.3 − 1). The second, a variance, stops at 0.3.
-    after = PFedMe(server_rate=2.0).aggregate(State(point(1, 1), 1), {0: Upload(point(0.3, 0.3), 1)})
+    after = PFedMe(beta=2.0).aggregate(State(point(1, 1), 1), {0: Upload(point(0.3, 0.3), 1)})
     assert after.model.tolist() == pytest.approx([-0.4, 0.3])
 
 
@@ -60,7 +60,7 @@ def test_if_the_global_copy_follows_all_the_way_it_is_fedavg() -> None:
     problem = points_problem()
     averaged, _ = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 3)
     for strength in (0.5, 4.0, 16.0):
-        algorithm = PFedMe(strength=strength, outer_rate=1 / strength, inner_steps=1)
+        algorithm = PFedMe(lambda_=strength, eta=1 / strength, inner_steps=1)
         state, _ = play(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
         assert torch.equal(state.model, averaged.model)
 
@@ -70,7 +70,7 @@ def test_a_stiffer_spring_keeps_the_personal_model_nearer() -> None:
     start = client.start.initial
     gaps: list[float] = []
     for strength in (0.0, 1.0, 4.0):
-        trained = PFedMe(strength=strength, outer_rate=0.0).train(client, Download(start), Memory(None))
+        trained = PFedMe(lambda_=strength, eta=0.0).train(client, Download(start), Memory(None))
         assert torch.equal(trained.upload.model, start)  # nobody moves the spring's other end
         gaps.append(float((trained.model - start).norm()))
     assert gaps[0] > gaps[1] > gaps[2]
@@ -85,10 +85,8 @@ def test_a_round_costs_as_much_as_fedavgs() -> None:
 
 def test_what_would_diverge_is_refused() -> None:
     with pytest.raises(InputError, match="overshoots"):
-        PFedMe(strength=15.0, outer_rate=0.1)
+        PFedMe(lambda_=15.0, eta=0.1)
     with pytest.raises(InputError, match="diverge"):
-        PFedMe(strength=8.0, outer_rate=0.1).train(
-            scalar_client(None, 8.0), Download(point(0)), Memory(None)
-        )  # 0.25 · 8
+        PFedMe(lambda_=8.0, eta=0.1).train(scalar_client(None, 8.0), Download(point(0)), Memory(None))  # 0.25 · 8
     with pytest.raises(InputError, match="inner_steps"):
         PFedMe(inner_steps=0)

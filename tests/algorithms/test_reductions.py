@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_finetuned import FedAvgFineTuned
-from fedfomo.algorithms.fedfomo import FedFomo
-from fedfomo.algorithms.fedfomo_averages import FedFomoAverages
+from fedfomo.algorithms.fedfomo import FedFomo, FedFomoAsCoded
+from fedfomo.algorithms.fedfomo.averages import FedFomoAverages
 from fedfomo.algorithms.local import Local
 from fedfomo.core.local_training import ProximalTerm, Sgd, TrainingJob
 from fedfomo.core.model import Model
@@ -148,5 +148,9 @@ def test_more_downloads_than_clients_are_as_many_as_there_are() -> None:
 
 def test_with_everybody_present_the_latest_uploads_are_the_last_rounds() -> None:
     problem = points_problem()
-    latest = simulate(problem, FedFomo(num_downloads=2, availability="latest"), THREE_ROUNDS)
+    latest = simulate(
+        problem,
+        FedFomoAsCoded(2, norm="l2", affinity_update="raw", num_averages=0, availability="latest"),
+        THREE_ROUNDS,
+    )
     assert digest(latest.models) == digest(simulate(problem, FedFomo(num_downloads=2), THREE_ROUNDS).models)

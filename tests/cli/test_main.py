@@ -222,7 +222,7 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["run", "--fedfomo.num-downloads", "0"], "'num_downloads' of method 'fedfomo' must be at least 1, not 0"),
         (["run", "--fedfomo.epsilon", "1.5"], "'epsilon' of method 'fedfomo' must be between 0 and 1, not 1.5"),
         (["run", "--fedfomo.epsilon", "nan"], "'epsilon' of method 'fedfomo' must be a number, not 'nan'"),
-        (["run", "--fedfomo.norm", "l3"], "--fedfomo.norm must be l2 or l1, not 'l3'"),
+        (["run", "--method", "fedfomo-as-coded", "--fedfomo-as-coded.norm", "l3"], "norm must be l2 or l1, not 'l3'"),
         (["run", "--rounds", "2.5"], "--rounds must be a whole number, not '2.5'"),
         (["run", "--learning-rate", "x"], "--learning-rate must be a number, not 'x'"),
         (["run", "--round", "3"], "unknown flag '--round': did you mean --rounds?"),
@@ -465,8 +465,8 @@ def test_clients_with_too_little_data_are_named_and_do_not_stop_the_run(
 
 
 def test_who_uploads_nothing_new_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    still = ["--learning-rate", "0", "--fedfomo.flag-free-riders"]
-    assert call("run", "--method", "fedfomo", "--out", str(tmp_path / "run"), *SMALL, *still) == 0
+    still = ["--learning-rate", "0", "--method", "fedfomo-robust", "--fedfomo-robust.flag-free-riders"]
+    assert call("run", "--out", str(tmp_path / "run"), *SMALL, *still) == 0
     assert re.search(r"client 0 uploaded nearly nothing new in \d rounds", capsys.readouterr().out)
     last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     assert last["suspected"]["0"] == "its own last model again"

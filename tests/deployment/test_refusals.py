@@ -699,7 +699,8 @@ def test_a_site_that_uploads_anothers_model_does_not_become_its_owner(tmp_path: 
 
 
 def test_uploads_that_are_refused_are_logged_and_take_nobody_the_models_that_are_sent(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, rounds=5, options={"availability": "latest", "epsilon": 1.0})
+    options = {"availability": "latest", "epsilon": 1.0, "num_averages": 0}
+    folder = make_federation(tmp_path, rounds=5, method="fedfomo-as-coded", options=options)
     forge, _ = FORGERIES["one NaN"]
 
     def later(parcel: Envelope) -> Envelope | bytes:

@@ -13,7 +13,9 @@ import torch
 from cli_calls import refused
 from federations import SITES, federation, fedfomo
 from fedfomo.algorithms import make_algorithm
-from fedfomo.algorithms.fedfomo import FedFomo, State
+from fedfomo.algorithms.fedfomo import FedFomoAsCoded
+from fedfomo.algorithms.fedfomo.as_coded import State
+from fedfomo.core.rng import stream
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.envelopes import Envelope
 from fedfomo.deployment.provisioning import add_site, remove_site
@@ -23,6 +25,8 @@ from fedfomo.deployment.status import sentences
 from fedfomo.errors import InputError
 from in_memory_transport import Loopback, make_federation, models_of, serve
 from toy_problems import points_problem
+
+LATEST = {"availability": "latest", "epsilon": 1.0, "num_averages": 0}
 
 
 def _slot(folder: FederationFolder, name: str) -> int:
@@ -59,7 +63,7 @@ def test_who_has_left_is_asked_nothing_from_the_next_round_on(tmp_path: Path, me
 
 
 def test_no_model_of_who_has_left_is_sent_again(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, rounds=4, options={"availability": "latest", "epsilon": 1.0})
+    folder = make_federation(tmp_path, rounds=4, method="fedfomo-as-coded", options=LATEST)
 
     def leave(site: str, number: int, order: bytes, answer: Any) -> Any:
         if number == 5:  # in the second round, in which Lyon's first model is sent
@@ -73,15 +77,16 @@ def test_no_model_of_who_has_left_is_sent_again(tmp_path: Path) -> None:
 
 
 def test_a_state_keeps_the_models_of_those_who_stay() -> None:
+    coded = FedFomoAsCoded(availability="latest")
     start = State.start(4)
     models = {client: torch.full((2,), float(client)) for client in (0, 1, 3)}
     state = State(2, models, torch.tensor([1, 3]), start.affinity, start.taken, (models[3],))
-    left = FedFomo().forget_clients(state, {0, 1, 2})
+    left = coded.forget_clients(state, {0, 1, 2})
     assert left.models.keys() == {0, 1}
     assert left.last_uploaders.tolist() == [1]
-    assert left.available_to(0, "latest").tolist() == [1]
+    assert coded.available(left, 0, stream(0)).tolist() == [1]
     assert left.averages == ()  # one of a single client is that client's model
-    assert FedFomo().forget_clients(state, range(4)) is state
+    assert coded.forget_clients(state, range(4)) is state
     assert make_algorithm("fedavg").forget_clients("another method's", {0}) == "another method's"
 
 
@@ -97,7 +102,7 @@ def test_nobody_is_clustered_by_or_waits_for_who_has_left(method: str) -> None:
 
 
 def test_no_model_of_who_left_while_the_server_waited_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_federation(tmp_path, rounds=2, minimum=2, options={"availability": "latest", "epsilon": 1.0})
+    folder = make_federation(tmp_path, rounds=2, minimum=2, method="fedfomo-as-coded", options=LATEST)
 
     def lose(site: str, number: int, order: bytes, answer: Any) -> Any:
         if number == 3:  # the last of the first round

@@ -214,7 +214,7 @@ def test_records_keep_names_shapes_and_what_is_not_float() -> None:
 
 def test_too_many_nodes_and_averages_are_refused() -> None:
     with pytest.raises(InputError, match="averages"):
-        FedFomoStrategy(make_algorithm("fedfomo", {"num_averages": 2}))  # type: ignore[arg-type]
+        FedFomoStrategy(make_algorithm("fedfomo-as-coded"))  # type: ignore[arg-type]
     strategy = FedFomoStrategy(max_nodes=2)
     with pytest.raises(InputError, match="larger max_nodes"):
         strategy.configure_train(1, ArrayRecord(), ConfigRecord(), Nodes())  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def test_the_authors_code_has_as_many_averages_as_there_are_distributions() -> N
     }
     assert list(coded) == [2, 5]
     for number, cell in coded.items():
-        assert f"--fedfomo.num-averages {number} " in cell.command()
+        assert f"--fedfomo-as-coded.num-averages {number} " in cell.command()
 
 
 def test_a_command_names_what_may_become_another_default() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bad_uploads import Spoilt, spoilt
 from fedfomo.algorithms import ALGORITHMS, fedfomo, make_algorithm
-from fedfomo.algorithms import fedfomo_equations as equations
+from fedfomo.algorithms.fedfomo import core as equations
 from fedfomo.core import messages
 from fedfomo.core import round as rounds
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of

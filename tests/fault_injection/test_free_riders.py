@@ -27,7 +27,7 @@ from attackers import (
     with_many_names,
 )
 from fedfomo.algorithms import fedfomo
-from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.algorithms.fedfomo import FedFomoAsCoded, RobustFedFomo
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
@@ -65,7 +65,7 @@ def test_many_names_share_one_slot(torture: Torture) -> None:
         names = drawn(seed, number)
         honest = others_than(names)
         algorithm = attacked(
-            FedFomo(one_slot_for_copies=defends), {name: one_of_many_names(names[0], 1e-3) for name in names}
+            RobustFedFomo(one_slot_for_copies=defends), {name: one_of_many_names(names[0], 1e-3) for name in names}
         )
         _, lines = logged(with_many_names(digits(seed), names), algorithm, SOON + 1)
         slots = max(len(sent_to(line, client) & set(names)) for line in lines for client in honest)
@@ -97,7 +97,7 @@ def test_inflated_reports_stay_in_their_row(torture: Torture, monkeypatch: pytes
         honest = others_than(liars)
         attacks = dict.fromkeys(liars, inflate)
         for name, bound, attack in (("honest", 0.0, {}), ("inflated", 0.0, attacks), ("clipped", limit, attacks)):
-            result, _ = logged(digits(seed), attacked(FedFomo(weight_limit=bound), attack), rounds)
+            result, _ = logged(digits(seed), attacked(RobustFedFomo(weight_limit=bound), attack), rounds)
             assert result.affinity is not None
             rows = result.affinity.dense().abs()
             if attack:
@@ -108,7 +108,9 @@ def test_inflated_reports_stay_in_their_row(torture: Torture, monkeypatch: pytes
 
     def survives() -> bool:
         """Let reports add up to more than a number can hold, where the server clusters clients by them."""
-        algorithm = attacked(FedFomo(num_averages=2), dict.fromkeys((0, 1), overflow))
+        algorithm = attacked(
+            FedFomoAsCoded(norm="l2", affinity_update="raw", num_averages=2), dict.fromkeys((0, 1), overflow)
+        )
         try:
             result = simulate(points_problem(), algorithm, SimulationConfig(rounds=4))
         except ValueError:  # from whoever is asked to cluster by what is no number
@@ -158,13 +160,13 @@ def test_free_riders_are_named(torture: Torture) -> None:
         riders = drawn(seed, 3)
         for way, attack in {**ways, **(beyond if torture.is_full else {})}.items():
             _, lines = logged(
-                digits(seed), attacked(FedFomo(flag_free_riders=True), dict.fromkeys(riders, attack)), rounds
+                digits(seed), attacked(RobustFedFomo(flag_free_riders=True), dict.fromkeys(riders, attack)), rounds
             )
             counts.setdefault(way, []).append(flagged(lines, riders))
             if way in ways:
                 counts.setdefault("honest beside them", []).append(flagged(lines, others_than(riders)))
         for scenario in SCENARIOS if torture.is_full else SCENARIOS[:1]:
-            _, lines = logged(digits(seed, scenario), FedFomo(flag_free_riders=True), rounds)
+            _, lines = logged(digits(seed, scenario), RobustFedFomo(flag_free_riders=True), rounds)
             counts.setdefault(f"honest, {scenario}", []).append(flagged(lines, range(CLIENTS)))
     shares = {
         what: 100 * sum(named for _, named in pairs) / sum(total for total, _ in pairs)

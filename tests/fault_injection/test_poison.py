@@ -22,7 +22,7 @@ from attackers import (
     with_flipped_labels,
 )
 from fedfomo.algorithms import make_algorithm
-from fedfomo.algorithms.fedfomo import FedFomo
+from fedfomo.algorithms.fedfomo import FedFomo, RobustFedFomo
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
@@ -30,8 +30,8 @@ from scorecard import Torture
 
 METHODS: Mapping[str, AnyAlgorithm] = {
     "fedfomo": FedFomo(),
-    "new head": FedFomo(new_head_epochs=50),
-    "defended": FedFomo(check_mixture=True, one_slot_for_copies=True, weight_limit=10.0, flag_free_riders=True),
+    "new head": RobustFedFomo(new_head_epochs=50),
+    "defended": RobustFedFomo(check_mixture=True, one_slot_for_copies=True, weight_limit=10.0, flag_free_riders=True),
     **{name: make_algorithm(name) for name in ("local", "fedavg", "fedavg-finetuned", "oracle")},
 }
 UPLOADS: Mapping[str, Attack] = {"noise": send_noise, "sign-flip": flip_sign, "×1e4": send_scaled, "1e30": explode}

@@ -112,7 +112,18 @@ def test_who_moved_to_averages_alone_did_not_stay_where_it_was(comparison: Path)
 
 
 def test_the_log_says_how_much_of_averages_was_mixed_in(tmp_path: Path) -> None:
-    call("run", "--fedfomo.num-averages", "2", "--out", str(tmp_path / "run"), *SMALL, "--rounds", "3")
+    call(
+        "run",
+        "--method",
+        "fedfomo-as-coded",
+        "--fedfomo-as-coded.num-averages",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+        *SMALL,
+        "--rounds",
+        "3",
+    )
     last = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1])
     of_averages = [upload["findings.share_of_averages"] for upload in last["uploads"].values()]
     of_clients = [sum(upload["findings.shares"]) for upload in last["uploads"].values()]

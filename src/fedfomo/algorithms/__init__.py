@@ -7,7 +7,19 @@ from fedfomo.algorithms.registry import ALGORITHMS, describe, find_algorithm, ma
 __all__ = ["ALGORITHMS", "describe", "find_algorithm", "make_algorithm", "register"]
 
 for _module in (
-    *("local", "fedavg", "fedavg_finetuned", "fedfomo", "fedfomo_averages", "local_all", "oracle", "fedavg_shared"),
+    *(
+        "local",
+        "fedavg",
+        "fedavg_finetuned",
+        "fedfomo.core",
+        "fedfomo.averages",
+        "fedfomo.as_coded",
+        "fedfomo.robust",
+        "fedfomo.keep_training",
+        "local_all",
+        "oracle",
+        "fedavg_shared",
+    ),
     *("fedavg_tuned_on_validation", "fedavgm", "fedprox", "lg_fedavg", "fedrep", "ditto", "fedala", "cfl", "ifca"),
     *("mapper", "fl_hc", "fedamp", "pfedgraph", "dpfl", "per_fedavg", "pfedme", "apfl", "apfl_logits"),
     *("l2gd", "mocha", "mocha_linear", "mocha_repository", "private_mixture", "apple"),

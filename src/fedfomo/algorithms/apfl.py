@@ -47,14 +47,14 @@ class Apfl(AveragingServer[Memory]):
 
     compute: ClassVar[str] = "2 × FedAvg"
 
-    share: Fraction = 0.5  # α
+    alpha: Fraction = 0.5  # α
     """The own model's share of the blend, at the start or throughout."""
     learns_share: bool = True
     """Adapt the share on the training data, once a round."""
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Own the common initial model."""
-        return Memory(start.initial, self.share)
+        return Memory(start.initial, self.alpha)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Blend the own model with the global one."""

@@ -55,7 +55,7 @@ class ApflLogits(AveragingServer[Memory]):
 
     compute: ClassVar[str] = "4 × FedAvg"
 
-    share: Fraction = 0.5  # α
+    alpha: Fraction = 0.5  # α
     """The own model's share of the blend, at the start or throughout."""
     learns_share: bool = True
     """Adapt the share on the training data, once a round."""
@@ -66,7 +66,7 @@ class ApflLogits(AveragingServer[Memory]):
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Own the common initial model."""
-        return Memory(start.initial, self.share)
+        return Memory(start.initial, self.alpha)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Put the global model beside the own one."""

@@ -93,7 +93,7 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
 
     weight_rate: NonNegative = 0.003
     """Step size of the weights."""
-    strength: NonNegative = 0.1  # μ
+    mu: NonNegative = 0.1
     """How firmly weights are held to the initial ones at first."""
     cautious_share: Fraction = 0.1
     """Share of the rounds in which they are held, less and less."""
@@ -127,7 +127,7 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Descend on the own core and on all weights, by the gradient of the loss of the combination."""
         ids, cores, weights, initial = candidates(client, download, memory)
-        hold = self.strength * penalty_schedule(client.round, client.start.rounds, self.cautious_share)
+        hold = self.mu * penalty_schedule(client.round, client.start.rounds, self.cautious_share)
         # Departs from the paper: with weights of 1/K, steps of the learning rate × p_ii would hardly move anything.
         smallest = float(initial[0]) if self.full_steps else 1.0
         num_trainable, descent = client.num_trainable, client.descent()

@@ -32,8 +32,8 @@ class Ditto(AveragingServer[Memory]):
 
     compute: ClassVar[str] = "2 × FedAvg"
 
-    pull: NonNegative = 1.0  # λ
-    """Strength of the pull of the own model to the global one."""
+    lambda_: NonNegative = 1.0
+    """Weight λ of the proximal term that holds the own model near the global one."""
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Have no model yet."""
@@ -48,5 +48,5 @@ class Ditto(AveragingServer[Memory]):
         """Train the global model, and on the same batches the own one."""
         model = client.train(download.model)
         start = download.model if memory.own is None else memory.own
-        own = client.train(start, penalty=ProximalTerm(download.model, self.pull))
+        own = client.train(start, penalty=ProximalTerm(download.model, self.lambda_))
         return Trained(Upload(model, len(client.data.train)), Memory(own), own)

@@ -54,7 +54,7 @@ class FedAla(AveragingServer[Memory]):
 
     blended_layers: Count = 1  # p
     """How many of the last layers are blended; the others are the global model's."""
-    rate: NonNegative = 1.0  # η_w
+    eta: NonNegative = 1.0  # η_w
     """Step size for the weights."""
     share: Annotated[float, Meta(gt=0, le=1)] = 0.8  # s
     """Share of the training examples on which weights are learnt, drawn anew each time."""
@@ -92,7 +92,7 @@ class FedAla(AveragingServer[Memory]):
             for batch in descent.batches(1, chosen):
                 model = _with(received, is_blended, blend(own, others, weights))
                 gradient = descent.gradient(model, batch)[is_blended[: client.num_trainable]]
-                weights = next_weights(weights, gradient, others - own, self.rate)
+                weights = next_weights(weights, gradient, others - own, self.eta)
             blended = _with(received, is_blended, blend(own, others, weights))
             losses += client.training_losses([blended], chosen).tolist()
             if len(losses) > NUM_LOSSES and torch.tensor(losses[-NUM_LOSSES:]).std(correction=0) < STILL:

@@ -31,14 +31,14 @@ class FedProx(FedAvg):
 
     compute: ClassVar[str] = "as FedAvg, less for stragglers"
 
-    pull: NonNegative = 0.1  # μ
-    """Strength of the pull back to the global model."""
+    mu: NonNegative = 0.1
+    """Weight μ of the proximal term that holds clients near the global model."""
     stragglers: Fraction = 0.0
     """Share of clients that manage only some of a round's epochs; what they return is kept."""
 
     def penalty(self, download: Download) -> ProximalTerm:
         """Return μ/2 ‖θ − θ^G‖²."""
-        return ProximalTerm(download.model, self.pull)
+        return ProximalTerm(download.model, self.mu)
 
     def epochs(self, client: Client) -> int:
         """Return E, or fewer for a straggler."""

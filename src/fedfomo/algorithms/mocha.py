@@ -99,7 +99,7 @@ class Mocha(Algorithm[State, Download, Upload, Memory]):
     sends: ClassVar[str] = "1 model down, 1 up"
     compute: ClassVar[str] = "as FedAvg"
 
-    strength: NonNegative = 0.03  # λ
+    lambda_: NonNegative = 0.03  # λ
     """Weight of the relations beside the clients' losses."""
     relate_every: Count = 5
     """Rounds after which relations are learnt again."""
@@ -144,6 +144,6 @@ class Mocha(Algorithm[State, Download, Upload, Memory]):
         if download.anchor is not None:
             # Departs from the paper: no step goes further than the anchor, or nearly equal models would fly apart.
             firmest = 1 / client.learning_rate if client.learning_rate else math.inf
-            pull = ProximalTerm(download.anchor, min(2 * self.strength * download.stiffness, firmest))
+            pull = ProximalTerm(download.anchor, min(2 * self.lambda_ * download.stiffness, firmest))
         own = client.train(memory.own, penalty=pull)
         return Trained(Upload(own), Memory(own), own)

@@ -143,7 +143,7 @@ class MochaLinear(Algorithm[State, Download, Upload, Memory]):
     compute: ClassVar[str] = "as many examples as FedAvg, on a linear model"
     reads_records: ClassVar[bool] = True
 
-    strength: Positive = 0.001  # λ
+    lambda_: Positive = 0.001  # λ
     """Weight of the relations beside the clients' losses."""
     relate_every: Count = 5
     """Rounds after which relations are learnt again."""
@@ -162,7 +162,7 @@ class MochaLinear(Algorithm[State, Download, Upload, Memory]):
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send what the other clients' sums contribute."""
-        shares = state.covariance[to] / self.strength
+        shares = state.covariance[to] / self.lambda_
         others = shares @ state.sums - shares[to] * state.sums[to]
         return Download(others.float(), float(state.covariance[to, to]), spread_of(state.covariance))
 
@@ -198,19 +198,19 @@ class MochaLinear(Algorithm[State, Download, Upload, Memory]):
         model = self._model(client, download, memory.sum)
         order = torch.cat([torch.randperm(len(examples), generator=rng) for _ in range(client.trainer.epochs)])
         client.effort.gradients += len(order)
-        dual = ascend(dual, features, signs, model, download.spread * download.variance, self.strength, order)
+        dual = ascend(dual, features, signs, model, download.spread * download.variance, self.lambda_, order)
         total = sum_of(dual, features)
         return Trained(Upload(total), Memory(dual, total), theta_of(self._model(client, download, total)))
 
     def _model(self, client: Client, download: Download, own_sum: Tensor) -> Tensor:
         """w_t = Σ_t' Σ_tt' b_t' / λ, a row per class."""
-        model = download.others.double() + download.variance / self.strength * own_sum.double()
+        model = download.others.double() + download.variance / self.lambda_ * own_sum.double()
         return model.view(linear_shape(client.start.layout, self.side)[1], -1)
 
     def _related(self, covariance: Tensor, sums: Tensor, num_members: int) -> Tensor:
         """Learn Σ among the clients that were heard of; the others stay unrelated, with 1/m each."""
         heard = sums.any(dim=1).nonzero().flatten()
-        models = (covariance @ sums / self.strength)[heard]
+        models = (covariance @ sums / self.lambda_)[heard]
         related = torch.eye(len(sums), dtype=torch.float64) / num_members
         if len(heard):
             related[heard[:, None], heard] = relations(models @ models.T) * len(heard) / num_members

@@ -61,7 +61,7 @@ class PerFedAvg(AveragingServer[None]):
 
     variant: Literal["first-order", "hessian-free"] = "first-order"
     """Leave second derivatives out, or take them from differences of gradients."""
-    inner_rate: NonNegative = 0.02  # α
+    alpha: NonNegative = 0.02  # α
     """Size of the steps that personalise; the meta-step's size β is the run's learning rate."""
     personal_epochs: Count = 1
     """Passes over the client's training data to personalise the global model."""
@@ -75,7 +75,7 @@ class PerFedAvg(AveragingServer[None]):
         """Take steps w ← w − α∇f_i(w) on the client's training data."""
         model, descent = download.model.clone(), client.descent("personalise")
         for batch in descent.batches(self.personal_epochs):
-            model = stepped(model, descent.gradient(model, batch), self.inner_rate)
+            model = stepped(model, descent.gradient(model, batch), self.alpha)
         return Personalised(model, None)
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
@@ -85,10 +85,10 @@ class PerFedAvg(AveragingServer[None]):
         probes = client.descent("probe"), client.descent("probe")
         with_hessian = self.variant == "hessian-free"
         for inner, outer, third in roles(descent.batches(), num_roles=3 if with_hessian else 2):
-            ahead = stepped(model, descent.gradient(model, inner), self.inner_rate)
+            ahead = stepped(model, descent.gradient(model, inner), self.alpha)
             gradient = descent.gradient(ahead, outer)
             if with_hessian:
-                gradient.sub_(hessian_product(probes, model, gradient, third), alpha=self.inner_rate)
+                gradient.sub_(hessian_product(probes, model, gradient, third), alpha=self.alpha)
             model[client.num_trainable :] = ahead[client.num_trainable :]
             model = stepped(model, gradient, client.learning_rate)
         return Trained(Upload(model, len(client.data.train)), None, model)

@@ -84,11 +84,11 @@ class Download:
 class PFedGraph(FedAvgClient[State, Download]):
     """Every client gets a mixture of the models that moved the same way as its own."""
 
-    sends: ClassVar[str] = "2 models down (1 if strength=0), 1 up with its number of examples"
+    sends: ClassVar[str] = "2 models down (1 if lambda_=0), 1 up with its number of examples"
 
     alpha: Positive = 0.8
     """How close the weights stay to FedAvg's; small: only the most alike collaborate."""
-    strength: NonNegative = 0.01
+    lambda_: NonNegative = 0.01
     """Strength of the term that turns training towards the collaborators' direction (λ)."""
 
     def start_server(self, start: FederationInfo) -> State:
@@ -104,7 +104,7 @@ class PFedGraph(FedAvgClient[State, Download]):
         sizes = [state.uploads[n].num_examples for n in ids]
         weights = state.graph[ids.index(to)].tolist() if to in ids else sizes
         directions = [torch.nn.functional.normalize(model[: state.num_trainable], dim=0) for model in models]
-        direction = weighted_average(directions, weights) if self.strength else None
+        direction = weighted_average(directions, weights) if self.lambda_ else None
         return Download(weighted_average(models, weights), direction)
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
@@ -120,4 +120,4 @@ class PFedGraph(FedAvgClient[State, Download]):
 
     def penalty(self, download: Download) -> CosinePenalty | None:
         """Turn training towards the collaborators' direction."""
-        return None if download.direction is None else CosinePenalty(download.direction, self.strength)
+        return None if download.direction is None else CosinePenalty(download.direction, self.lambda_)

@@ -63,19 +63,19 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, inner_steps of its epochs in one pass"
 
-    strength: NonNegative = 1.0  # λ
+    lambda_: NonNegative = 1.0  # λ
     """Stiffness of the spring between a personal model and the global one."""
     inner_steps: Count = 2  # K
     """Steps of the personal model on each batch, of the size of the run's learning rate."""
-    outer_rate: NonNegative = 0.5  # η
-    """Step size of the client's copy of the global model, which goes this × strength of the way to the personal one."""
-    server_rate: NonNegative = 1.0  # β
+    eta: NonNegative = 0.5  # η
+    """Step size of the client's copy of the global model, which goes eta × lambda_ of the way to the personal one."""
+    beta: NonNegative = 1.0  # β
     """Share of the way to the average of the uploads that the global model goes; above 1 it overshoots."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share = self.outer_rate * self.strength
-        require(share <= 1, f"outer_rate × strength is {share:g}: above 1 the global model overshoots the personal one")
+        share = self.eta * self.lambda_
+        require(share <= 1, f"eta × lambda_ is {share:g}: above 1 the global model overshoots the personal one")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
@@ -88,9 +88,9 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Move w ← (1 − β) w + β · average; statistics go no further than the average, lest variances turn negative."""
         average = average_uploads(uploads, otherwise=state.model)
-        model = torch.lerp(state.model, average, self.server_rate)
+        model = torch.lerp(state.model, average, self.beta)
         statistics = slice(state.num_trainable, None)
-        model[statistics] = torch.lerp(state.model[statistics], average[statistics], min(self.server_rate, 1.0))
+        model[statistics] = torch.lerp(state.model[statistics], average[statistics], min(self.beta, 1.0))
         return State(model, state.num_trainable)
 
     def start_client(self, start: FederationInfo) -> Memory:
@@ -103,13 +103,13 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Let the personal model follow the data and the global model, and the copy of the global model follow it."""
-        stiffness = client.learning_rate * self.strength
-        require(stiffness < 2, f"learning rate × strength is {stiffness:g}: from 2 on, personal models diverge")
+        stiffness = client.learning_rate * self.lambda_
+        require(stiffness < 2, f"learning rate × lambda_ is {stiffness:g}: from 2 on, personal models diverge")
         personal, copied, descent = download.model.clone(), download.model, client.descent()
         # Departs from the paper: a round has as many steps as FedAvg's, dealt out in passes of K steps a batch.
         for steps in passes(client.trainer.epochs, self.inner_steps):
             for batch in descent.batches(1):
-                pull = ProximalTerm(copied, self.strength)
+                pull = ProximalTerm(copied, self.lambda_)
                 descend_envelope(descent, personal, batch, pull, client.learning_rate, steps)
-                copied = torch.lerp(copied, personal, self.outer_rate * self.strength)  # w − ηλ(w − θ)
+                copied = torch.lerp(copied, personal, self.eta * self.lambda_)  # w − ηλ(w − θ)
         return Trained(Upload(copied, len(client.data.train)), Memory(personal), personal)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from fedfomo.algorithms.former_names import current_names
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.options import option_types, read_option
 from fedfomo.errors import InputError, unknown
@@ -38,10 +39,11 @@ def register(name: str) -> Callable[[AlgorithmClass], AlgorithmClass]:
 
 def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAlgorithm:
     """Make a method from its name and options; values may be text, as a command line gives them."""
+    name, given = current_names(name, options or {})
     algorithm = find_algorithm(name)
     types = option_types(algorithm)
     values: dict[str, Any] = {}
-    for option, value in (options or {}).items():
+    for option, value in given.items():
         if option not in types:
             if not types:
                 raise InputError(f"method '{name}' has no options, but '{option}' was given")

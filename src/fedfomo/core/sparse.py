@@ -40,6 +40,13 @@ class SparseMatrix:
         inside = slice(int(self.starts[client]), int(self.starts[client + 1]))
         return self.columns[inside], self.values[inside]
 
+    def dense_row(self, client: int) -> Tensor:
+        """Return a whole row, zeros included."""
+        columns, values = self.row(client)
+        dense = torch.zeros(self.size, dtype=torch.float64)
+        dense[columns] = values
+        return dense
+
     def add_rows(self, rows: Mapping[int, tuple[Tensor, Tensor]]) -> SparseMatrix:
         """Return the table with columns and values added to some rows."""
         if not rows:

@@ -11,7 +11,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -19,10 +18,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, M
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedfomo.algorithms.fedfomo import EvaluationWeights, FedFomo, State, Upload
-from fedfomo.algorithms.fedfomo_equations import affinity_increments, federated_update
+from fedfomo.algorithms.fedfomo import EvaluationWeights, FedFomo, FedFomoAsCoded, RobustFedFomo, State, Upload
+from fedfomo.algorithms.fedfomo.as_coded import affinity_increments
+from fedfomo.algorithms.fedfomo.core import weigh
 from fedfomo.core import messages
+from fedfomo.core.algorithm import messages_of
 from fedfomo.core.rng import stream
+from fedfomo.core.vectors import distances_from, mix
 from fedfomo.deployment.array_conversion import flatten, misfit, unflatten
 from fedfomo.deployment.sanitise import printable
 from fedfomo.errors import require
@@ -32,17 +34,8 @@ CANDIDATES = "fedfomo.candidates"
 CANDIDATE = "fedfomo.candidate."
 REFERENCE, OWN = "fedfomo.reference", "fedfomo.own"
 
-FOLLOWED = (
-    "num_downloads",
-    "epsilon",
-    "epsilon_decay",
-    "norm",
-    "affinity_update",
-    "availability",
-    "one_slot_for_copies",
-    "weight_limit",
-)
-"""The options of FedFomo that make a difference to an app; others are refused."""
+CLIENT_DEFENCES = ("check_mixture", "new_head_epochs", "flag_free_riders")
+"""Options of `RobustFedFomo` that an app cannot follow; those for the server work as ever."""
 
 LossFunction = Callable[[ArrayRecord, Context], float]
 """From a model to its mean loss on this node's validation data; NaN for every model if it has none."""
@@ -59,11 +52,12 @@ class FedFomoStrategy(FedAvg):
         super().__init__(**fedavg)
         self.nodes: dict[int, int] = {}  # by node id, the slot by which others know it
         self._algorithm = algorithm or FedFomo()
-        for field in fields(FedFomo):
-            is_usual = getattr(self._algorithm, field.name) == field.default
-            require(is_usual or field.name in FOLLOWED, f"{field.name} does nothing here: leave it at {field.default}")
+        is_known = type(self._algorithm) in (FedFomo, FedFomoAsCoded, RobustFedFomo)
+        require(is_known, f"FedFomoStrategy does not know {type(self._algorithm).__name__}")
+        for option in ("num_averages", *CLIENT_DEFENCES):
+            require(not getattr(self._algorithm, option, 0), f"{option} does nothing here: leave it at 0")
         self._seed = seed
-        self._state = State.start(max_nodes)
+        self._state: State = messages_of(self._algorithm).state.start(max_nodes)
         self._initial: ArrayRecord | None = None
 
     @property
@@ -110,7 +104,8 @@ class FedFomoStrategy(FedAvg):
         download = self._algorithm.configure_client(self._state, slot, rng)
         ids: list[int] = download.ids.tolist()
         records: dict[str, Any] = {f"{CANDIDATE}{place}": self._model(giver) for place, giver in enumerate(ids)}
-        ways = {"norm": self._algorithm.norm, "affinity_update": self._algorithm.affinity_update}
+        coded = self._algorithm if isinstance(self._algorithm, FedFomoAsCoded) else None
+        ways = {"norm": coded.norm if coded else "l2", "affinity_update": coded.affinity_update if coded else "raw"}
         records[CANDIDATES] = ConfigRecord({"ids": ids, "own": slot, **ways})
         return self._message(node, MessageType.TRAIN, config, records)
 
@@ -185,10 +180,9 @@ def _federated_update(
     models = [flatten(record)[0] for record in candidates]
     reference_loss, *losses = [float(loss(record, context)) for record in (reference, *candidates)]
     can_judge = not all(map(math.isnan, (reference_loss, *losses)))
-    model, shares, weights = federated_update(
-        theta, models, reference_loss, losses, num_trainable, str(told["norm"]), can_judge
-    )
-    mixed = unflatten(model, reference)
+    distances = distances_from(theta, models, num_trainable, str(told["norm"]))
+    weights, shares = weigh(reference_loss, torch.tensor(losses, dtype=torch.float64), distances, can_judge)
+    mixed = unflatten(mix(theta, models, shares), reference)
     increments = affinity_increments(weights, str(told["affinity_update"]))
     findings = {"ids": ids, "increments": increments.tolist(), "shares": shares.tolist()}
     return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from fedfomo.algorithms.fedfomo_selection import exploration_rate
+from fedfomo.algorithms.fedfomo.core import exploration_rate
 from fedfomo.core.data import is_enough
 from fedfomo.report import intervals
 from fedfomo.report.data import ClientFacts, Curves, Diagnostics, Evaluation, MethodFacts, ReportData, RoundFacts, Rows

@@ -1,17 +1,26 @@
-"""What FedFomo can do about clients that mean no good; every piece is an option, and off unless asked for.
+"""FedFomo against malicious clients: five defences, each an option, all beyond the paper.
 
-A mixture is judged before it is used, its last layer is trained anew, copies of one model share a slot, reports are
-clipped, and who uploads nothing new is named. Models are compared by short sketches, made once from each.
+A mixture is evaluated before it is used, its last layer is trained anew, copies of one model share a slot, uploaded
+weights are clipped, and clients that upload nothing new are named. Models are compared by short sketches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from fedfomo.core.client import Client
+from fedfomo.algorithms.fedfomo import state as paper
+from fedfomo.algorithms.fedfomo.core import FedFomo, mix
+from fedfomo.algorithms.fedfomo.state import Download, Memory, Upload
+from fedfomo.algorithms.registry import register
+from fedfomo.core.algorithm import Personalised
+from fedfomo.core.client import Client, ClientId, FederationInfo
+from fedfomo.core.messages import Offsets
+from fedfomo.core.options import CountOrZero, NonNegative
 from fedfomo.core.rng import stream
 
 SKETCHED = 256  # numbers that stand for a model: distances between sketches are true to about 5 %
@@ -145,3 +154,75 @@ def find_free_riders(
             if (upload - given).norm() <= LEFT * (own - given).norm():
                 found[client] = model
     return found
+
+
+@dataclass(frozen=True)
+class State(paper.State):
+    """The server's state, and which models are copies."""
+
+    copies: Offsets | None = None  # for each client, the first of the set of near copies that its model is in
+
+
+@register("fedfomo-robust")
+@dataclass(frozen=True)
+class RobustFedFomo(FedFomo):
+    """FedFomo with defences against malicious clients, each switched on by an option."""
+
+    check_mixture: bool = False
+    """Evaluate the mixture too, and keep the better of reference and own model where it is worse than these."""
+    one_slot_for_copies: bool = False
+    """Of models that are nearly the same, send a client no more than one."""
+    weight_limit: NonNegative = 0.0
+    """Clip uploaded weights at this many times the round's median; 0: take them as they are."""
+    new_head_epochs: CountOrZero = 0
+    """Epochs to retrain the last layer from its initial value after the last round, which removes backdoors."""
+    flag_free_riders: bool = False
+    """Name clients that upload what they were sent, or sent before; nothing else changes."""
+
+    def start_server(self, start: FederationInfo) -> State:
+        """Start without models, and with P = diag(1, …, 1)."""
+        return State.start(start.num_clients)
+
+    def available(self, state: paper.State, to: ClientId, rng: torch.Generator) -> Tensor:
+        """Leave out all but the best of each set of copies."""
+        available, copies = super().available(state, to, rng), cast(State, state).copies
+        return available if copies is None else deduplicate(copies, state.affinity.row(to), available, rng)
+
+    def aggregate(self, state: paper.State, uploads: Mapping[ClientId, Upload]) -> paper.State:
+        """Clip the weights, and find copies."""
+        if self.weight_limit:
+            reports = clipped({n: upload.findings.increments for n, upload in uploads.items()}, self.weight_limit)
+            uploads = {n: replace(u, findings=replace(u.findings, increments=reports[n])) for n, u in uploads.items()}
+        after = super().aggregate(state, uploads)
+        if not self.one_slot_for_copies:
+            return after
+        return replace(
+            cast(State, after), copies=near_duplicates(self.senders(after), after.models, after.affinity.size)
+        )
+
+    def flag_uploads(
+        self, state: paper.State, downloads: Mapping[ClientId, Download], uploads: Mapping[ClientId, Upload]
+    ) -> dict[ClientId, str]:
+        """Name clients that uploaded nearly what they had."""
+        if not self.flag_free_riders:
+            return {}
+        models = {client: upload.model for client, upload in uploads.items()}
+        sent = {client: downloads[client].ids.tolist() for client in uploads}
+        return {
+            client: "its own last model again" if client == model else f"nearly the model of client {model}"
+            for client, model in find_free_riders(models, state.models, sent).items()
+        }
+
+    def accept(
+        self, client: Client, memory: Memory, candidates: Sequence[Tensor], losses: Tensor, mixing: Tensor
+    ) -> Tensor:
+        """Reject a mixture that is worse than what the client had."""
+        if not self.check_mixture:
+            return mixing
+        loss = client.validation_losses((mix(memory.reference, candidates, mixing),)).item()
+        return reject_worse_mixture(mixing, loss, float(losses[0]), float(losses[1]))
+
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Retrain the last layer of the model that is used in the end."""
+        personal = super().personalise(client, download, memory)
+        return replace(personal, model=retrain_head(client, personal.model, self.new_head_epochs))

@@ -1,0 +1,40 @@
+"""Arithmetic on models as flat vectors θ, in float64, without whole copies in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+MIXED_AT_ONCE = 2**16  # coordinates whose float64 working copies stay in a processor's cache
+
+
+def mix(reference: Tensor, models: Sequence[Tensor], mixing: Tensor) -> Tensor:
+    """Return θ + Σ_n w_n (θ_n − θ), over the models with a positive weight."""
+    # A weight of 0 times an infinite coordinate would be NaN.
+    used = [(model, weight) for model, weight in zip(models, mixing.tolist(), strict=True) if weight > 0]
+    mixed = torch.empty_like(reference)
+    for begin in range(0, reference.numel(), MIXED_AT_ONCE):
+        block = slice(begin, begin + MIXED_AT_ONCE)
+        start = reference[block].double()
+        total, difference = start.clone(), torch.empty_like(start)
+        for model, weight in used:
+            total.add_(difference.copy_(model[block]).sub_(start), alpha=weight)
+        mixed[block] = total
+    return mixed
+
+
+def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: int, norm: str = "l2") -> Tensor:
+    """Return ‖θ_n − θ‖ over the trainable coordinates, "l2" or "l1"; ∞ for a model that is not finite."""
+    start = reference[:num_trainable].double()
+    difference = torch.empty_like(start)
+    order = {"l2": 2, "l1": 1}[norm]
+    distances: list[float] = []
+    for model in models:
+        distance = float(torch.linalg.vector_norm(difference.copy_(model[:num_trainable]).sub_(start), ord=order))
+        # One broken coordinate breaks the norm, so only buffers, if there are any, need a look of their own.
+        buffers_are_finite = model.numel() == num_trainable or bool(torch.isfinite(model[num_trainable:]).all())
+        distances.append(distance if math.isfinite(distance) and buffers_are_finite else torch.inf)
+    return torch.tensor(distances, dtype=torch.float64)
