@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from fedfomo.algorithms.former_names import current_names
+from fedfomo.algorithms.own_methods import find_own_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.options import option_types, read_option
 from fedfomo.errors import InputError, unknown
@@ -53,10 +54,11 @@ def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAl
 
 
 def find_algorithm(name: str) -> type[AnyAlgorithm]:
-    """Return the class of a method."""
-    if name not in ALGORITHMS:
+    """Return the class of a method: by its name, or as `path/to/file.py:Class`."""
+    found = ALGORITHMS.get(name) or find_own_algorithm(name)
+    if found is None:
         raise unknown("method", name, ALGORITHMS)
-    return ALGORITHMS[name]
+    return found
 
 
 @dataclass(frozen=True)

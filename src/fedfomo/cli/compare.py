@@ -26,12 +26,13 @@ def compare(arguments: list[str]) -> None:
 def start_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, play them to their ends, and return their folder."""
     from fedfomo.algorithms import make_algorithm
-    from fedfomo.runs.run import absolute_paths, runs_of
+    from fedfomo.runs.run import absolute_method, absolute_paths, runs_of
     from fedfomo.runs.setup import prepare
 
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, planned.options)
-    config = replace(config, setting=absolute_paths(config.setting))
+    methods = tuple(map(absolute_method, config.methods))
+    config = replace(config, methods=methods, setting=absolute_paths(config.setting))
     prepared = prepare(config.setting, config.seeds[0])
     with folder_for(config.out, name) as folder:
         write_atomically(folder / "config.toml", write_toml(config).encode())

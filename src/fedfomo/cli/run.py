@@ -28,11 +28,11 @@ def run(arguments: list[str]) -> None:
     """Run one method."""
     config = parse_run(arguments)
     from fedfomo.algorithms import make_algorithm
-    from fedfomo.runs.run import absolute_paths, start_run
+    from fedfomo.runs.run import absolute_method, absolute_paths, start_run
     from fedfomo.runs.setup import prepare
 
     make_algorithm(config.method, config.options)  # refuse before anything is written
-    config = replace(config, setting=absolute_paths(config.setting))
+    config = replace(config, method=absolute_method(config.method), setting=absolute_paths(config.setting))
     prepared = prepare(config.setting, config.seed)
     with folder_for(config.out, label_of(config.method)) as folder:
         start_run(config, folder, prepared)

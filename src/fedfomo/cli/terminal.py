@@ -99,7 +99,7 @@ def parse_with_options(
         if algorithm is not None:
             usual = vars(make_algorithm(method))
             chosen = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
-            found[label_of(method)] = {name: value for name, value in chosen.items() if value != usual[name]}
+            found[label_of(method)] = {name: value for name, value in chosen.items() if value != usual.get(name)}
     return parsed.config, found
 
 

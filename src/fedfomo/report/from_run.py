@@ -67,7 +67,7 @@ def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputEr
     targets: list[int] = environment["targets"]
     return ReportInput(
         title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
-        method=config.method,
+        method=label_of(config.method),
         options=asdict(algorithm),
         judged_first=algorithm.judged_first,
         seed=config.seed,
@@ -121,7 +121,8 @@ def method_in_full(config: RunConfig) -> str:
     """Name a method with its options, as far as they are not the default."""
     chosen, usual = (vars(make_algorithm(config.method, given)) for given in (config.options, None))
     options = [f"{name}={value}" for name, value in chosen.items() if value != usual[name]]
-    return f"{config.method} ({', '.join(options)})" if options else config.method
+    label = label_of(config.method)
+    return f"{label} ({', '.join(options)})" if options else label
 
 
 def comparable(setting: ExperimentConfig) -> ExperimentConfig:
@@ -132,14 +133,14 @@ def comparable(setting: ExperimentConfig) -> ExperimentConfig:
 
 def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict[str, Path]:
     """Name the finished runs: by their methods, and a second one of a method by its options as well."""
-    ended, in_full = {config.method: folder}, {method_in_full(config): folder}
+    ended, in_full = {label_of(config.method): folder}, {method_in_full(config): folder}
     finished = [(other, read_config(other)) for other in others if (other / "result.json").exists()]
     # Those without options first: of several, theirs is the plain name.
-    for other, theirs in sorted(finished, key=lambda run: method_in_full(run[1]) != run[1].method):
+    for other, theirs in sorted(finished, key=lambda run: method_in_full(run[1]) != label_of(run[1].method)):
         name = method_in_full(theirs)
         require(name not in in_full, f"{other} has the method and options of {in_full.get(name)}: leave it out")
         in_full[name] = other
-        names = theirs.method, name, f"{name} (default options)"
+        names = label_of(theirs.method), name, f"{name} (default options)"
         ended[next(free for free in names if free not in ended)] = other
     return {name: run for name, run in ended.items() if (run / "result.json").exists()}
 
@@ -195,7 +196,7 @@ def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosse
             return found
     if prepared is None:
         return None
-    model = prepared.problem.model_of(make_algorithm(record.method, record.options))
+    model = prepared.problem.model_of(make_algorithm(read_config(folder).method, record.options))
     thetas = load_models(folder, model, record)
     if thetas is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedfomo.errors import InputError, require, unknown
-from fedfomo.runs.config import CompareConfig
+from fedfomo.runs.config import CompareConfig, label_of
 from fedfomo.runs.config_io import load_toml, read_toml
 from fedfomo.runs.run import read_config, runs_of
 
@@ -25,11 +25,11 @@ def find_run(folder: Path, method: str | None = None, seed: int | None = None) -
     comparison = comparison_in(folder)
     if comparison is None:
         played = read_config(folder)
-        for flag, asked, there in (("method", method, played.method), ("seed", seed, played.seed)):
+        for flag, asked, there in (("method", method, label_of(played.method)), ("seed", seed, played.seed)):
             is_meant = asked is None or asked == there
             require(is_meant, f"{folder} is a single run, with {flag} {there}: leave out --{flag} {asked}")
         return folder
-    methods = list(dict.fromkeys(planned.method for planned in runs_of(comparison)))
+    methods = list(dict.fromkeys(label_of(planned.method) for planned in runs_of(comparison)))
     if method is None and USUAL_METHOD not in methods:
         raise InputError(f"{folder} has no run of {USUAL_METHOD}: choose with --method one of {', '.join(methods)}")
     method = method or USUAL_METHOD

@@ -103,7 +103,7 @@ class RunConfig:
     """
 
     method: str = "fedfomo"
-    """The method; `fedfomo methods` lists them."""
+    """The method; `fedfomo methods` lists them. One of your own: path/to/file.py:Class."""
     options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict[str, Any])
     seed: int = 0
     """Seed of all random draws: clients' data, initial model, cohorts, shuffles, exploration."""
@@ -121,7 +121,7 @@ class CompareConfig:
     """
 
     methods: tuple[str, ...] = ("local", "fedavg", "fedavg-finetuned", "fedfomo")
-    """The methods, or the word all."""
+    """The methods, or the word all. One of your own: path/to/file.py:Class."""
     options: tyro.conf.Suppress[Mapping[str, Mapping[str, Any]]] = field(default_factory=dict[str, Any])
     seeds: tuple[int, ...] = (0, 1, 2)
     """One run of every method for each."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms.own_methods import file_of
+from fedfomo.algorithms.registry import find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.archives import read_tensors
 from fedfomo.core.clustering import agreement, group_by_affinity
@@ -28,7 +30,7 @@ from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
 from fedfomo.runs.metrics import Summary, summarise
-from fedfomo.runs.provenance import check_clients, check_machine, environment_of, write_environment
+from fedfomo.runs.provenance import check_clients, check_machine, environment_of, read_environment, write_environment
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Listener, Watcher
 from fedfomo.simulation.config import SimulationConfig
@@ -98,10 +100,16 @@ class PreparedRun:
     digest: str  # of whatever decides the result, so that a checkpoint is never continued under other conditions
 
 
+def absolute_method(method: str) -> str:
+    """Name the file of a method so that it is found from anywhere."""
+    file = file_of(method)
+    return method if file is None else f"{file.absolute()}:{label_of(method)}"
+
+
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    write_environment(folder, environment_of(prepared, config.setting))
+    write_environment(folder, {**environment_of(prepared, config.setting), **_method_file(config)})
 
 
 def run_or_resume(
@@ -109,15 +117,19 @@ def run_or_resume(
 ) -> RunRecord:
     """Run what is left of a run on a named data set, from its configuration and its newest checkpoint."""
     config = read_config(folder)
+    begun = read_environment(folder) if (folder / "environment.json").exists() else {}
+    is_same = begun.get("method_file") in (None, *_method_file(config).values())
+    changed = f"{file_of(config.method)} has changed since {folder} was begun"
+    require(is_same, f"{changed}: undo the change, or start a new run")
     planned = PreparedRun(
-        method=config.method,
+        method=label_of(config.method),
         options=config.options,
         seed=config.seed,
         algorithm=make_algorithm(config.method, config.options),
         problem=prepared.problem,
         plan=prepared.plan,
         config=write_toml(config),
-        environment=environment_of(prepared, config.setting),
+        environment={**environment_of(prepared, config.setting), **_method_file(config)},
         digest=_digest(config, prepared),
     )
     return play(folder, planned, watcher, tell, listener)
@@ -196,7 +208,7 @@ def read_record(folder: Path) -> RunRecord:
 def runs_of(config: CompareConfig) -> list[RunConfig]:
     """List the runs of a comparison; local training is always among them."""
     methods = list(dict.fromkeys(("local", *config.methods)))
-    impossible = _impossible(config.setting)
+    impossible = _impossible(config.setting, methods)
     if config.methods == ("all",):
         methods = [method for method in ALGORITHMS if method not in impossible]
     for method in methods:
@@ -220,10 +232,11 @@ def excluded_methods(config: CompareConfig) -> list[str]:
     return [f"{method} is left out: {reason}" for method, reason in _impossible(config.setting).items()]
 
 
-def _impossible(setting: ExperimentConfig) -> dict[str, str]:
+def _impossible(setting: ExperimentConfig, further: Sequence[str] = ()) -> dict[str, str]:
     """Name the methods that cannot run in a setting, each with the reason."""
     privacy, found = setting.privacy, dict[str, str]()
-    for name, method in ALGORITHMS.items():
+    own = {method: find_algorithm(method) for method in further if file_of(method)}
+    for name, method in {**ALGORITHMS, **own}.items():
         if method.needs_groups and not setting.scenario.has_groups:
             found[name] = "it needs to know clients' true groups, and this scenario has none"
         elif privacy.is_on and method.reads_records:
@@ -279,7 +292,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     What is hashed has the names and the shape of the first format of configuration files: runs begun then go on.
     """
     first_names = {new: old for old, new in RENAMED.items()}
-    settings = asdict(config)
+    settings: dict[str, Any] = {**asdict(config), **_method_file(config)}
     settings["options"] = tuple(f"{name}={_as_typed(value)}" for name, value in config.options.items())
     setting = {first_names.get(name, name): value for name, value in settings["setting"].items()}
     settings["setting"] = setting
@@ -296,6 +309,15 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
         for indices in (client.train, client.validation, client.test):
             digest.update(repr(indices.tolist()).encode())
     return digest.hexdigest()
+
+
+def _method_file(config: RunConfig) -> dict[str, str]:
+    """Return the digest of the file that the method is read from, if it is one of a user's own."""
+    file = file_of(config.method)
+    if file is None:
+        return {}
+    require(file.is_file(), f"there is no file {file}, from which the method {label_of(config.method)} comes")
+    return {"method_file": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def _as_typed(value: Any) -> str:
