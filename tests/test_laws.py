@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from algorithm_contract import LAWS, TWO_ROUNDS, Law
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.algorithms.fedfomo import RobustFedFomo
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.simulation.simulate import simulate
-from toy_problems import digest, points_problem, with_data
+from fedfomo.testing import LAWS, TWO_ROUNDS, Law, digest, points_problem, with_data
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)

@@ -5,14 +5,48 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfomo.core.local_training import Sgd
+    from fedfomo.algorithms.fedavg import FedAvg
+    from fedfomo.algorithms.fedfomo import FedFomo
+    from fedfomo.algorithms.registry import register
+    from fedfomo.core.algorithm import Algorithm, Personalised, Trained
+    from fedfomo.core.client import Client, FederationInfo
+    from fedfomo.core.local_training import ProximalTerm, Sgd
+    from fedfomo.core.messages import Coordinates, Ids, Numbers, Offsets, Parameters, Table
     from fedfomo.privacy.config import Privacy
     from fedfomo.sites.federate import FederationResult, federate
     from fedfomo.sites.load_sites import load_sites
 
-__all__ = ["FederationResult", "Privacy", "Sgd", "federate", "load_sites"]
+__all__ = [
+    "Algorithm",
+    "Client",
+    "Coordinates",
+    "FedAvg",
+    "FedFomo",
+    "FederationInfo",
+    "FederationResult",
+    "Ids",
+    "Numbers",
+    "Offsets",
+    "Parameters",
+    "Personalised",
+    "Privacy",
+    "ProximalTerm",
+    "Sgd",
+    "Table",
+    "Trained",
+    "federate",
+    "load_sites",
+    "register",
+]
 
 _HOMES = {
+    **dict.fromkeys(("Algorithm", "Personalised", "Trained"), "fedfomo.core.algorithm"),
+    **dict.fromkeys(("Client", "FederationInfo"), "fedfomo.core.client"),
+    **dict.fromkeys(("Coordinates", "Ids", "Numbers", "Offsets", "Parameters", "Table"), "fedfomo.core.messages"),
+    "FedAvg": "fedfomo.algorithms.fedavg",
+    "FedFomo": "fedfomo.algorithms.fedfomo",
+    "ProximalTerm": "fedfomo.core.local_training",
+    "register": "fedfomo.algorithms.registry",
     "federate": "fedfomo.sites.federate",
     "FederationResult": "fedfomo.sites.federate",
     "Privacy": "fedfomo.privacy.config",

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from algorithm_contract import digest_of
 from faults import Disk
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.rng import numpy_stream
@@ -25,6 +24,7 @@ from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import Executor, make_executor
 from fedfomo.simulation.scheduling import Batch, BatchResult
 from fedfomo.simulation.simulate import simulate
+from fedfomo.testing import digest_of
 from killed_runs import KILLED, Alone, config_of, play
 from scorecard import Torture
 from toy_problems import points_problem
@@ -91,7 +91,7 @@ import torch
 from fedfomo.algorithms import make_algorithm
 from fedfomo.simulation import executors
 from fedfomo.simulation import simulate
-from algorithm_contract import digest_of
+from fedfomo.testing import digest_of
 from toy_problems import points_problem
 
 for argument in sys.argv[1:]:

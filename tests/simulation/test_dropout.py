@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from algorithm_contract import digest_of
 from cli_calls import SMALL, call
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.model import Score
@@ -17,6 +16,7 @@ from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.transport import Failures, draw_failures
+from fedfomo.testing import digest_of
 from toy_problems import points_problem
 
 FAILING = SimulationConfig(rounds=6, client_dropout=0.3, late_fraction=0.2)

@@ -19,7 +19,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from algorithm_contract import digest_of
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core import messages
 from fedfomo.core.data import Examples
@@ -42,6 +41,7 @@ from fedfomo.simulation.ray_executor import _Actor, collect_tensors, deserialise
 from fedfomo.simulation.scheduling import Batch, ClientJob
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.worker import ClientRunner, RunSetup
+from fedfomo.testing import digest_of
 from toy_problems import gradient_at, perceptron, points_problem, with_batch_norm
 
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from fedfomo.algorithms.former_names import current_names
 from fedfomo.algorithms.own_methods import find_own_algorithm
-from fedfomo.core.algorithm import AnyAlgorithm
+from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
 from fedfomo.core.options import option_types, read_option
-from fedfomo.errors import InputError, unknown
+from fedfomo.errors import InputError, require, unknown
 
 AlgorithmClass = TypeVar("AlgorithmClass", bound=type[AnyAlgorithm])
 
@@ -38,10 +38,19 @@ def register(name: str) -> Callable[[AlgorithmClass], AlgorithmClass]:
     return decorate
 
 
-def make_algorithm(name: str, options: Mapping[str, Any] | None = None) -> AnyAlgorithm:
-    """Make a method from its name and options; values may be text, as a command line gives them."""
-    name, given = current_names(name, options or {})
-    algorithm = find_algorithm(name)
+def make_algorithm(
+    method: str | type[AnyAlgorithm] | AnyAlgorithm, options: Mapping[str, Any] | None = None
+) -> AnyAlgorithm:
+    """Make a method from its name and options; values may be text, as a command line gives them.
+
+    A name is that of a registered method, of an entry point of the group `fedfomo.algorithms`, or the place of a class
+    in a file, `my_methods.py:MyMethod`. A class is made with the options, and a method that has been made is returned.
+    """
+    if isinstance(method, Algorithm):
+        require(not options, f"options of {type(method).__name__} are set where it is made")
+        return method
+    name, given = current_names(method, options or {}) if isinstance(method, str) else (method.__name__, options or {})
+    algorithm = find_algorithm(name) if isinstance(method, str) else method
     types = option_types(algorithm)
     values: dict[str, Any] = {}
     for option, value in given.items():
@@ -86,7 +95,8 @@ def describe(name: str) -> Description:
     algorithm = find_algorithm(name)
     texts = _field_docstrings(algorithm)
     types = option_types(algorithm)
-    options = [Option(f.name, f.default, texts.get(f.name, ""), types[f.name]) for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
+    fields = {field.name: field.default for field in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
+    options = [Option(name, fields[name], texts.get(name, ""), kind) for name, kind in types.items()]
     summary = (inspect.getdoc(algorithm) or "").splitlines()[0]
     return Description(summary, algorithm.sends, algorithm.compute, options)
 

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
+from fedfomo.algorithms.own_methods import file_of
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.errors import InputError
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> AnyAlgorithm:
     """Build a method, at the server and again at every site; refuse one that takes data out of the sites."""
+    if file_of(name) is not None:  # a server must not choose which file a site runs
+        raise InputError(
+            f"method '{name}' comes from a file, and no real federation plays it: install it at the server and at every"
+            " site as a package with an entry point of the group fedfomo.algorithms"
+        )
     algorithm = make_algorithm(name, options)
     if algorithm.uploads_examples:
         raise InputError(

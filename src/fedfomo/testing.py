@@ -1,42 +1,208 @@
-"""The contract that every algorithm obeys.
+"""The laws that every method obeys, for whoever writes one.
 
-Each law is a function of an algorithm that raises `AssertionError` where the algorithm breaks it. `test_laws.py`
-applies all of them to the whole registry: a new algorithm inherits them by its line there.
+    from fedfomo.testing import check_algorithm
+
+    check_algorithm(MyMethod)
+
+Each law is a function of a method that raises `AssertionError` where the method breaks it. With pytest, one test a law:
+
+    @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+    def test_law(law):
+        law(MyMethod())
+
+They are played in a small federation of six clients that classify points in the plane (`points_problem`), by the
+simulator and by a plain loop (`play`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedfomo.algorithms import make_algorithm
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
+from fedfomo.core.client import Client, ClientId
+from fedfomo.core.client_round import ClientOutcome, run_client_round
 from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.local_training import Sgd, TrainingJob
+from fedfomo.core.model import Model, Score
 from fedfomo.core.rng import stream
 from fedfomo.core.round import Federation, configure_clients, run_round, sample_clients
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
 from fedfomo.simulation.transport import Failures, draw_failures
-from toy_problems import (
-    ROUNDS,
-    DivergesOnce,
-    InProcess,
-    client_of,
-    digest,
-    federation_of,
-    fingerprint,
-    not_a_number,
-    play,
-    points_problem,
-    with_batch_norm,
-    with_data,
-    with_dropout,
-)
+
+ROUNDS = 4
+"""How many rounds methods believe to be planned."""
+
+
+class DivergesOnce(Sgd):
+    """Training that ends in what is no number in round 1, and as usual in every other."""
+
+    def train(self, model: Model, task: TrainingJob) -> Tensor:
+        """Train; in round 1, return NaN."""
+        trained = super().train(model, task)
+        return torch.full_like(trained, torch.nan) if task.round == 1 else trained
+
+
+def perceptron() -> nn.Module:
+    """1,203 parameters, 4.8 kB: more than the simulator writes into its messages."""
+    return nn.Sequential(nn.Linear(2, 200), nn.ReLU(), nn.Linear(200, 3))
+
+
+def with_batch_norm() -> nn.Module:
+    """Return a network with buffers."""
+    return nn.Sequential(nn.Linear(2, 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Linear(100, 3))
+
+
+def with_dropout() -> nn.Module:
+    """Return a network that draws random numbers."""
+    return nn.Sequential(nn.Linear(2, 200), nn.ReLU(), nn.Dropout(0.5), nn.Linear(200, 3))
+
+
+def initialised(build: Callable[[], nn.Module], seed: int = 0) -> Model:
+    """Return a model with parameters drawn from a seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Model(build())
+
+
+def points(size: int, centre: int, rng: torch.Generator) -> Examples:
+    """Draw points around three corners; a client's centre turns the corners, so that clients disagree."""
+    labels = torch.randint(3, (size,), generator=rng)
+    angles = (labels + centre % 2 / 2) * (2 * torch.pi / 3)
+    corners = torch.stack((angles.cos(), angles.sin()), dim=1)
+    return Examples(corners + 0.5 * torch.randn(size, 2, generator=rng), labels)
+
+
+def points_problem(
+    num_clients: int = 6,
+    seed: int = 0,
+    build: Callable[[], nn.Module] = perceptron,
+    sizes: Mapping[ClientId, tuple[int, int]] | None = None,
+) -> FederatedProblem:
+    """Return a federation with 12 training, 4 validation and 4 test examples a client, or other `sizes`."""
+    data: list[ClientData] = []
+    for client in range(num_clients):
+        rng = stream(7, "points", client)
+        train, validation = (sizes or {}).get(client, (12, 4))
+        data.append(ClientData(*(points(size, client, rng) for size in (train, validation, 4))))
+    model = initialised(build)
+    groups = tuple(client % 2 for client in range(num_clients))
+    return FederatedProblem(model, model.read(), data, Sgd(batch_size=5, epochs=1), seed, groups)
+
+
+def client_of(
+    problem: FederatedProblem,
+    client: ClientId,
+    round: int = 0,
+    id: ClientId | None = None,
+    algorithm: AnyAlgorithm | None = None,
+) -> Client:
+    """Return one of a problem's clients in some round, as an algorithm meets it."""
+    model = problem.model_of(algorithm) if algorithm else problem.model
+    data, start = problem.clients[client], problem.start(ROUNDS)
+    return Client(client if id is None else id, data, start, model, problem.trainer, round, problem.seed)
+
+
+class InProcess:
+    """The plainest exchange: plays every client here and now, and remembers what each of them keeps."""
+
+    def __init__(
+        self,
+        problem: FederatedProblem,
+        algorithm: AnyAlgorithm,
+        unheard: Collection[ClientId] = (),
+        broken: Collection[ClientId] = (),
+    ) -> None:
+        self.memories: dict[ClientId, Any] = {}
+        self.personalised: dict[ClientId, Tensor] = {}
+        self._problem = problem
+        self._algorithm = algorithm
+        self.unheard = unheard  # their uploads are lost on the way
+        self._broken = broken  # their uploads arrive as NaN
+
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
+        """Let clients update, train and upload."""
+        uploads: dict[ClientId, Any] = {}
+        for n, download in downloads.items():
+            upload = self._run(round, n, download, trains=True).upload
+            if upload is not None and n not in self.unheard:
+                uploads[n] = not_a_number(upload) if n in self._broken else upload
+        return uploads.items()
+
+    def personalise(self, round: int, n: ClientId, download: Any) -> None:
+        """Let a client make the last federated update."""
+        self._run(round, n, download, trains=False)
+
+    def memory_of(self, n: ClientId) -> Any:
+        """Return what a client keeps."""
+        return self.memories[n] if n in self.memories else self._algorithm.start_client(self._problem.start(ROUNDS))
+
+    def _run(self, round: int, n: ClientId, download: Any, trains: bool) -> ClientOutcome:
+        client = client_of(self._problem, n, round, algorithm=self._algorithm)
+        outcome = run_client_round(
+            self._algorithm, client, download, self.memory_of(n), trains, score=lambda model: None
+        )
+        if outcome.personalised is not None:
+            self.personalised[n] = outcome.personalised
+        self.memories[n] = outcome.memory
+        return outcome
+
+
+def federation_of(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Federation:
+    """Return the server side of a problem."""
+    return Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
+
+
+def play(
+    problem: FederatedProblem, algorithm: AnyAlgorithm, exchange: InProcess, cohorts: Sequence[Sequence[ClientId]]
+) -> tuple[Any, dict[ClientId, Tensor]]:
+    """Play one round per cohort and the last federated update; return the state and everybody's model."""
+    federation = federation_of(problem, algorithm)
+    state = algorithm.start_server(problem.start(ROUNDS))
+    for t, cohort in enumerate(cohorts):
+        state = run_round(federation, state, t, cohort, exchange).state
+    downloads = configure_clients(federation, state, len(cohorts), range(len(problem.clients)))
+    for n, download in downloads.items():
+        exchange.personalise(len(cohorts), n, download)
+    return state, exchange.personalised
+
+
+def not_a_number(message: Any) -> Any:
+    """Spoil every floating-point value of a message."""
+    flat = {
+        name: torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
+        for name, tensor in messages.pack(message).items()
+    }
+    return messages.unpack(type(message), flat)
+
+
+def fingerprint(message: Any) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Return everything in a message, bit for bit."""
+    return {
+        name: (str(tensor.dtype), tuple(tensor.shape), tensor.contiguous().numpy().tobytes())
+        for name, tensor in sorted(messages.pack(message).items())
+    }
+
+
+def digest(models: Mapping[ClientId, Tensor], *scores: Mapping[ClientId, Score]) -> str:
+    """Hash models bit for bit, and scores in full precision."""
+    content = [fingerprint(dict(sorted(models.items()))), *(sorted(score.items()) for score in scores)]
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def with_data(problem: FederatedProblem, change: Callable[[ClientId, ClientData], ClientData]) -> FederatedProblem:
+    """Return the problem with the data of some clients changed."""
+    return replace(problem, clients=[change(n, data) for n, data in enumerate(problem.clients)])
+
 
 Law = Callable[[AnyAlgorithm], None]
 
@@ -45,10 +211,11 @@ EVERYBODY_TWICE = [range(6)] * 2
 
 
 def digest_of(result: RunResult) -> str:
+    """Hash models, scores and traffic of a run."""
     return digest(result.models, result.after_update, result.after_training) + repr(result.traffic)
 
 
-def run(algorithm: AnyAlgorithm, problem: FederatedProblem, plan: SimulationConfig = TWO_ROUNDS) -> str:
+def _run(algorithm: AnyAlgorithm, problem: FederatedProblem, plan: SimulationConfig = TWO_ROUNDS) -> str:
     return digest_of(simulate(problem, algorithm, plan))
 
 
@@ -105,10 +272,10 @@ def functions_are_repeatable(algorithm: AnyAlgorithm) -> None:
 def the_seed_decides_everything(algorithm: AnyAlgorithm) -> None:
     """The same seed gives the same bits, another seed gives others, and torch's own generator is not asked."""
     torch.manual_seed(1)
-    first = run(algorithm, points_problem(seed=0))
+    first = _run(algorithm, points_problem(seed=0))
     torch.manual_seed(2)
-    assert run(algorithm, points_problem(seed=0)) == first
-    assert run(algorithm, points_problem(seed=1)) != first
+    assert _run(algorithm, points_problem(seed=0)) == first
+    assert _run(algorithm, points_problem(seed=1)) != first
 
 
 def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
@@ -118,7 +285,7 @@ def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
     carried: list[tuple[Any, Any]] = []
 
     class Recorded(InProcess):
-        def __call__(self, round: int, downloads: Any) -> dict[int, Any]:
+        def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterable[tuple[ClientId, Any]]:
             uploads = dict(super().__call__(round, downloads))
             carried.extend((declared.download, download) for download in downloads.values())
             carried.extend((declared.upload, upload) for upload in uploads.values())
@@ -151,9 +318,9 @@ def the_order_of_clients_is_irrelevant(algorithm: AnyAlgorithm) -> None:
 
 
 def the_number_of_workers_is_irrelevant(algorithm: AnyAlgorithm) -> None:
-    """This process alone, or one, two or three others: models, scores and traffic are the same."""
+    """The main process alone, or one, two or three others: models, scores and traffic are the same."""
     problem = points_problem()
-    assert len({run(algorithm, problem, replace(TWO_ROUNDS, workers=workers)) for workers in range(4)}) == 1
+    assert len({_run(algorithm, problem, replace(TWO_ROUNDS, workers=workers)) for workers in range(4)}) == 1
 
 
 def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> None:
@@ -182,7 +349,7 @@ def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm)
     result = simulate(problem, algorithm, plan)
     assert digest(result.models) == digest(exchange.personalised)
     assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
-    assert digest_of(result) == run(algorithm, problem, replace(plan, workers=2))
+    assert digest_of(result) == _run(algorithm, problem, replace(plan, workers=2))
 
 
 def part_of_the_clients_is_enough(algorithm: AnyAlgorithm) -> None:
@@ -191,7 +358,7 @@ def part_of_the_clients_is_enough(algorithm: AnyAlgorithm) -> None:
     result = simulate(problem, algorithm, plan)
     assert sorted(result.models) == list(range(6))
     assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
-    assert digest_of(result) == run(algorithm, problem, replace(plan, workers=2))
+    assert digest_of(result) == _run(algorithm, problem, replace(plan, workers=2))
 
 
 def an_absent_client_is_tolerated(algorithm: AnyAlgorithm) -> None:
@@ -208,7 +375,7 @@ def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm)
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
     state = run_round(federation, algorithm.start_server(problem.start(ROUNDS)), 0, range(6), exchange).state
-    state = run_round(federation, state, 1, range(6), lambda t, downloads: ()).state
+    state = run_round(federation, state, 1, range(6), lambda round, downloads: ()).state  # noqa: A006
     state = run_round(federation, state, 2, range(6), exchange).state
     for download in configure_clients(federation, state, 3, range(6)).values():
         assert all(bool(torch.isfinite(t).all()) for t in messages.pack(download).values() if t.is_floating_point())
@@ -270,16 +437,16 @@ def networks_with_buffers_work(algorithm: AnyAlgorithm) -> None:
     for model in result.models.values():
         assert bool(torch.isfinite(model).all())
         assert not torch.equal(model[statistics], problem.initial[statistics])
-    assert digest_of(result) == run(algorithm, points_problem(build=with_batch_norm), replace(TWO_ROUNDS, workers=1))
+    assert digest_of(result) == _run(algorithm, points_problem(build=with_batch_norm), replace(TWO_ROUNDS, workers=1))
 
 
 def networks_with_dropout_work(algorithm: AnyAlgorithm) -> None:
     """Dropout draws from the client's own stream, in whatever process."""
     problem = points_problem(build=with_dropout)
     torch.manual_seed(1)
-    first = run(algorithm, problem)
+    first = _run(algorithm, problem)
     torch.manual_seed(2)
-    assert run(algorithm, problem, replace(TWO_ROUNDS, workers=1)) == first
+    assert _run(algorithm, problem, replace(TWO_ROUNDS, workers=1)) == first
 
 
 def the_test_examples_are_never_read(algorithm: AnyAlgorithm) -> None:
@@ -300,6 +467,20 @@ def one_client_and_two_clients_are_enough(algorithm: AnyAlgorithm) -> None:
         result = simulate(problem, algorithm, SimulationConfig(rounds=3, workers=workers))
         assert sorted(result.models) == list(range(num_clients))
         assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
+
+
+def _start(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Any:
+    return algorithm.start_server(problem.start(ROUNDS))
+
+
+def _refused(federation: Federation, problem: FederatedProblem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
+    played = run_round(federation, _start(problem, algorithm), 0, [2], lambda round, downloads: [(2, upload)])  # noqa: A006
+    return sorted(played.refused)
+
+
+def _rubbish(examples: Examples) -> Examples:
+    inputs: Tensor = torch.full_like(examples.inputs, torch.nan)
+    return Examples(inputs, torch.zeros_like(examples.labels))
 
 
 LAWS: tuple[Law, ...] = (
@@ -324,15 +505,12 @@ LAWS: tuple[Law, ...] = (
 )
 
 
-def _start(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Any:
-    return algorithm.start_server(problem.start(ROUNDS))
-
-
-def _refused(federation: Federation, problem: FederatedProblem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
-    played = run_round(federation, _start(problem, algorithm), 0, [2], lambda t, downloads: [(2, upload)])
-    return sorted(played.refused)
-
-
-def _rubbish(examples: Examples) -> Examples:
-    inputs: Tensor = torch.full_like(examples.inputs, torch.nan)
-    return Examples(inputs, torch.zeros_like(examples.labels))
+def check_algorithm(algorithm: type[AnyAlgorithm] | AnyAlgorithm | str) -> None:
+    """Apply all laws to a method; raise `AssertionError`, with the law's name, at the first that it breaks."""
+    made = make_algorithm(algorithm)
+    for law in LAWS:
+        try:
+            law(made)
+        except AssertionError as error:
+            error.add_note(f"the law that is broken: {law.__name__.replace('_', ' ')}")
+            raise
