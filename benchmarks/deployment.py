@@ -102,7 +102,7 @@ def watch(folder: Path, server: subprocess.Popen[bytes]) -> str:
 
 def kind_of(command: str) -> str:
     """Tell Flower's processes apart."""
-    if "site_worker" in command:
+    if "site_client" in command:
         return "worker"
     for kind in ("flower-superlink", "flwr-serverapp", "flower-supernode"):
         if kind in command:

@@ -20,8 +20,7 @@ from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import small_cnn
 from fedfomo.core.rng import stream
 from fedfomo.privacy.dp_sgd import DpSgd
-from fedfomo.privacy.noise import Noise, SeededNoise, SystemNoise
-from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
+from fedfomo.privacy.private_data import BudgetTracker, Noise, PrivateExamples, SeededNoise, SystemNoise
 from fedfomo.simulation.process_utils import use_huge_pages
 
 BATCH = 50

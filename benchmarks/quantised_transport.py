@@ -16,7 +16,7 @@ from fedfomo.core.algorithm import messages_of
 from fedfomo.core.client import Client
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.round import Federation, configure_clients, run_round
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.protocol import Envelope
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import build
 from fedfomo.runs.setup import prepare

@@ -22,7 +22,7 @@ from fedfomo.deployment.flower_records import content_of, record_of
 from fedfomo.deployment.provisioning import provision
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
-from fedfomo.deployment.site_worker import Worker
+from fedfomo.deployment.site_client import Worker
 
 MODEL = """
 from torch import nn

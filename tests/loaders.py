@@ -31,10 +31,9 @@ from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.formats import decode_cifar, decode_idx, decode_images, decode_npz
 from fedfomo.deployment.audit_log import DeliveryLog, fault_in, witness_of
 from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.protocol import Envelope, below, part_of, read_message, read_score
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteFolder, SiteIdentity
 from fedfomo.deployment.site_state import SiteMemory
-from fedfomo.deployment.validation import below, part_of, read_message, read_score
 from fedfomo.engine.checkpoint import Checkpoint, Checkpoints
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError

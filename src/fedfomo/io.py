@@ -16,6 +16,7 @@ from fedfomo.errors import InputError, naming, reading
 
 PUBLIC = 0o666  # less what the user's mask takes off
 PRIVATE = 0o600
+PRINTED = 300  # characters, at most, of words that came from elsewhere
 
 
 def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = True, mode: int = PUBLIC) -> None:
@@ -72,6 +73,12 @@ def read_lines(path: Path, holding: bytes = b"") -> list[dict[str, Any]]:
         return []
     with reading(path, "resume the run, or play it again"), path.open("rb") as lines:
         return [json.loads(line) for line in lines if holding in line and line.endswith(b"\n")]
+
+
+def printable(words: str) -> str:
+    """Return words on one line, with a mark in place of what steers terminals or cannot be encoded, and cut if long."""
+    shown = "".join(character if character.isprintable() else "�" for character in words[:PRINTED])
+    return shown + ("…" if len(words) > PRINTED else "")
 
 
 def _without_nan(value: Any) -> Any:

@@ -14,8 +14,7 @@ from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import Query
 from fedfomo.privacy.dp_sgd import DpSgd
-from fedfomo.privacy.noise import SeededNoise
-from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
+from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples, SeededNoise
 from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import points_problem
 

@@ -15,9 +15,8 @@ from fedfomo.core import messages
 from fedfomo.core.algorithm import messages_of
 from fedfomo.core.round import configure_clients, run_round
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.envelopes import Envelope, most_bytes
+from fedfomo.deployment.protocol import Envelope, most_bytes, most_numbers
 from fedfomo.deployment.settings import SiteFolder
-from fedfomo.deployment.validation import most_numbers
 from fedfomo.errors import InputError
 from in_memory_transport import Answer, honest, make_federation, models_of, play
 from toy_problems import ROUNDS, InProcess, federation_of, points_problem

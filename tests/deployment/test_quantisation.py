@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfomo.core.messages import MessageError
-from fedfomo.deployment.quantisation import BLOCK, quantise, restore
+from fedfomo.deployment.protocol import BLOCK, quantise, restore
 from fedfomo.deployment.settings import FederationFolder
 from in_memory_transport import make_federation, play
 

@@ -21,7 +21,7 @@ from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.deployment.audit_log import fault_in
 from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
-from fedfomo.deployment.envelopes import Envelope, Header
+from fedfomo.deployment.protocol import Envelope, Header
 from fedfomo.deployment.provisioning import add_site
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationFolder, SiteFolder

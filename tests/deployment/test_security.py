@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from federations import SITES, Federation, Tap, federation, same
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.provisioning import provision
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
 from fedfomo.deployment.subprocesses import ProcessGroup, environment, free_port, wait_until

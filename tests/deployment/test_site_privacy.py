@@ -13,10 +13,10 @@ import torch
 from federations import SITES, federation, kill, same, simulated
 from fedfomo.cli.deploy import what_leaves
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.privacy_ledger import SitePrivacy
+from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
-from fedfomo.deployment.site_privacy import SitePrivacy
 from fedfomo.errors import InputError
 from fedfomo.io import write_atomically
 from fedfomo.privacy.accountant import Query, epsilon_of

@@ -17,11 +17,11 @@ from fedfomo.algorithms.fedfomo import FedFomoAsCoded
 from fedfomo.algorithms.fedfomo.as_coded import State
 from fedfomo.core.rng import stream
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.provisioning import add_site, remove_site
-from fedfomo.deployment.server_supervisor import FlowerCommandError, ServerProcess
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.status import sentences
+from fedfomo.deployment.supervisors import FlowerCommandError, ServerProcess
 from fedfomo.errors import InputError
 from in_memory_transport import Loopback, make_federation, models_of, serve
 from toy_problems import points_problem

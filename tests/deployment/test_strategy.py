@@ -14,8 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.deployment.array_conversion import flatten, unflatten
-from fedfomo.deployment.strategy import FINDINGS, FedFomoStrategy, fedfomo_mod
+from fedfomo.deployment.strategy import FINDINGS, FedFomoStrategy, fedfomo_mod, flatten, unflatten
 from fedfomo.errors import InputError
 from fedfomo.simulation.problem import FederatedProblem
 from toy_problems import InProcess, client_of, perceptron, play, points_problem

@@ -19,9 +19,8 @@ from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.rng import stream
 from fedfomo.core.round import configure_clients, run_round
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.envelopes import Envelope
-from fedfomo.deployment.transport import FlowerExchange
-from fedfomo.deployment.validation import below
+from fedfomo.deployment.flower_transport import FlowerExchange
+from fedfomo.deployment.protocol import Envelope, below
 from fedfomo.simulation.problem import FederatedProblem
 from scorecard import Torture
 from toy_problems import (

@@ -8,7 +8,7 @@ from fedfomo.core.data import Examples
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import small_cnn
 from fedfomo.errors import InputError
-from fedfomo.privacy.clipping import clip_factors, clipped_sum, refuse_unfit
+from fedfomo.privacy.dp_sgd import clip_factors, clipped_sum, refuse_unfit
 from toy_problems import gradient_at, initialised, perceptron, scalar_model, targets, with_batch_norm, with_dropout
 
 

@@ -12,8 +12,7 @@ from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import Query
 from fedfomo.privacy.dp_sgd import DpSgd
-from fedfomo.privacy.noise import SeededNoise, SystemNoise
-from fedfomo.privacy.private_data import BudgetError, BudgetTracker, PrivateExamples
+from fedfomo.privacy.private_data import BudgetError, BudgetTracker, PrivateExamples, SeededNoise, SystemNoise
 from toy_problems import HALFWAY, initialised, perceptron, points, scalar_model, targets
 
 

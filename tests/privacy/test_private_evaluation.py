@@ -10,8 +10,7 @@ from fedfomo.core.data import Examples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import Query, Records
-from fedfomo.privacy.noise import SeededNoise
-from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples
+from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples, SeededNoise
 from fedfomo.privacy.private_evaluation import PrivateEvaluator, mean_clipped_loss
 from toy_problems import scalar_model, targets
 

@@ -20,8 +20,7 @@ from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import Query, epsilon_of
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.engine import PrivacyEngine
-from fedfomo.privacy.noise import SystemNoise
-from fedfomo.privacy.private_data import PrivateExamples
+from fedfomo.privacy.private_data import PrivateExamples, SystemNoise
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
@@ -231,7 +230,7 @@ def test_an_error_of_the_engine_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the engine cannot be attached")
 
-    monkeypatch.setattr("fedfomo.privacy.clipping._by", broken)
+    monkeypatch.setattr("fedfomo.privacy.dp_sgd._by", broken)
     with pytest.raises(InputError, match="cannot be attached"):
         play(private())
     monkeypatch.undo()

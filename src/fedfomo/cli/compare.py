@@ -42,7 +42,7 @@ def start_comparison(config: CompareConfig, name: str) -> Path:
 
 def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | None = None) -> None:
     """Play what is left of a comparison, of whose first seed everything may be prepared."""
-    from fedfomo.privacy.summary import describe_privacy
+    from fedfomo.privacy.accountant import describe_privacy
     from fedfomo.runs.run import excluded_methods, runs_of, start_run
     from fedfomo.runs.setup import prepare
 

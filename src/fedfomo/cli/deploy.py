@@ -142,7 +142,7 @@ def remove_site(arguments: list[str]) -> None:
 def server(arguments: list[str]) -> None:
     """Run the server of a federation."""
     config = parse("deploy server", ServerConfig, arguments)
-    from fedfomo.deployment.server_supervisor import ServerProcess
+    from fedfomo.deployment.supervisors import ServerProcess
 
     folder = FederationFolder(config.folder)
     host, port = folder.config().listens_on
@@ -157,7 +157,7 @@ def site(arguments: list[str]) -> None:
     """Run a site."""
     config = parse("deploy site", SiteConfig, arguments)
     require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
-    from fedfomo.deployment.site_supervisor import SiteProcess
+    from fedfomo.deployment.supervisors import SiteProcess
 
     place = SiteFolder(config.folder)
     process = SiteProcess(place, config.data, config.threads, warn)

@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> None:
 
 def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None) -> None:
     """Play what is left of a run."""
-    from fedfomo.privacy.summary import describe_privacy
+    from fedfomo.privacy.accountant import describe_privacy
     from fedfomo.runs.setup import prepare
 
     prepared = prepared or prepare(config.setting, config.seed)

@@ -28,7 +28,7 @@ def train(message: Message, context: Context) -> Message:
 
         answer = send(Path(os.environ[WORKER_VARIABLE]), order, until)
     else:
-        from fedfomo.deployment.site_worker import Worker
+        from fedfomo.deployment.site_client import Worker
 
         answer = Worker.here().carry_out(order, until)
     return Message(record_of(answer), reply_to=message)

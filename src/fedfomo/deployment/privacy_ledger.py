@@ -1,19 +1,32 @@
-"""A site's bill on disk: what was looked at with noise, and which answers left without any.
+"""A site's differential privacy: its own decision and its own ledger, which no job of a server can change.
 
-Every answer leaves a line on it, protected or not. So a site that has taken part and has no bill has lost it, and
-nothing leaves until somebody says what is to be done: a lost file is no decision. No torch here: commands read this.
+The server says how to train; the site says with how much noise, and stops when its budget is spent. Noisy queries are
+in the ledger, on disk, before anything that came of them is kept or sent; so are answers that left without noise. A
+site that has taken part and has no ledger has lost it, and nothing leaves until somebody says what is to be done: a
+lost file is no decision. Code that whoever controls the server lets Flower start at the site is no job and knows no
+ledger; and the ledger is that of one folder: another starts at 0. No torch at import: commands read this.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from fedfomo.deployment.settings import SiteFolder, SiteProtection
 from fedfomo.errors import reading, require
 from fedfomo.io import PRIVATE, write_atomically
-from fedfomo.privacy.accountant import Ledger, from_rows, to_rows
+from fedfomo.privacy.accountant import Ledger, added, describe_privacy, from_rows, to_rows
+
+if TYPE_CHECKING:
+    from fedfomo.core.data import ClientData
+    from fedfomo.core.local_training import Sgd
+    from fedfomo.core.model import Model
+    from fedfomo.privacy.engine import PrivacyEngine
+    from fedfomo.privacy.private_data import BudgetTracker
 
 
 @dataclass(frozen=True)
@@ -64,3 +77,49 @@ def _read(site: SiteFolder) -> SiteBill | None:
     with reading(site.bill, "restore it, for without it nothing may leave"):
         content = json.loads(site.bill.read_bytes())
         return SiteBill(from_rows(content["looks"]), frozenset(content.get("unprotected", ())))
+
+
+log = logging.getLogger(__name__)
+
+
+class SitePrivacy:
+    """What a site has settled about its records, and what it has spent in this federation, as of one order."""
+
+    def __init__(self, site: SiteFolder) -> None:
+        self._site = site
+        self._settings, self._bill = settled(site)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is private here."""
+        return self._settings.is_on
+
+    def engine(self, sgd: Sgd, rounds: int, model: Model, data: ClientData) -> PrivacyEngine:
+        """Return what protects the records; refuse what no noise would make private."""
+        from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few sites need
+
+        engine = PrivacyEngine.of(self._settings, sgd, [len(data.train)], rounds)
+        engine.check(model, [data])
+        return engine
+
+    @contextmanager
+    def account(self, engine: PrivacyEngine) -> Generator[BudgetTracker]:
+        """Add one order to what was paid so far; when this closes, however it does, the order is paid."""
+        if self._bill.fault is not None:
+            log.warning("%s", self._bill.fault)
+        tracker = engine.tracker(0, 0, 0, self._bill.looks)
+        try:
+            yield tracker
+        finally:
+            looks = added(self._bill.looks, tracker.ledger)
+            spent = describe_privacy({0: engine.spent(looks)}, engine.privacy)
+            write_bill(self._site, replace(self._bill, looks=looks), spent)
+
+    def bill(self) -> Ledger:
+        """Return what was paid so far."""
+        return self._bill.looks
+
+    def note_unprotected(self, round: int) -> None:
+        """Put a round that leaves without noise on the bill, before it does."""
+        if round not in self._bill.unprotected:
+            write_bill(self._site, replace(self._bill, unprotected=self._bill.unprotected | {round}), [])

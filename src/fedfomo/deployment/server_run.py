@@ -29,15 +29,13 @@ from fedfomo.core.round import (
     traffic_of,
 )
 from fedfomo.deployment.allowed_methods import make_method
-from fedfomo.deployment.sanitise import printable
+from fedfomo.deployment.flower_transport import FlowerExchange, SiteConnections, TooFewError
 from fedfomo.deployment.settings import FederationConfig, FederationFolder
-from fedfomo.deployment.site_connections import SiteConnections
-from fedfomo.deployment.transport import FlowerExchange, TooFewError
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.runner import PlayedRound, Runner
-from fedfomo.io import PRIVATE, to_json, write_atomically
+from fedfomo.io import PRIVATE, printable, to_json, write_atomically
 
 POLL = 0.5  # seconds between looks at who is on line
 LONGEST_PAUSE = 30.0  # seconds before a round is played again

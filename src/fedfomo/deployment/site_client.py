@@ -1,4 +1,4 @@
-"""What a site does when an order of the server reaches it."""
+"""What a site does with a job of the server, in a process that stays: it has torch and the data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -25,18 +27,29 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.core.messages import MessageError, Parameters
 from fedfomo.core.model import Model, Score
 from fedfomo.deployment.allowed_methods import make_method
-from fedfomo.deployment.envelopes import Envelope, Header, digest_of
-from fedfomo.deployment.settings import SiteFolder
-from fedfomo.deployment.site_privacy import SitePrivacy
+from fedfomo.deployment.encryption import MessageCipher, Purpose
+from fedfomo.deployment.privacy_ledger import SitePrivacy
+from fedfomo.deployment.protocol import (
+    ECHOED,
+    Envelope,
+    Header,
+    below,
+    digest_of,
+    part_of,
+    read_message,
+    require_header,
+)
+from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.user_model import layout_digest, load_model, load_own_data
-from fedfomo.deployment.validation import ECHOED, below, part_of, read_message, require_header
+from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.private_data import BudgetTracker, sealed
 
 if TYPE_CHECKING:
     from fedfomo.privacy.engine import PrivacyEngine
+
 
 log = logging.getLogger(__name__)
 
@@ -234,3 +247,31 @@ def _name(order: Envelope) -> str:
     tensors = {name: digest_of(tensor) for name, tensor in order.tensors.items() if name.startswith("download/")}
     asked = sorted({**order.header, "attempt": 0}.items()), sorted(tensors.items())
     return hashlib.sha256(repr(asked).encode()).hexdigest()
+
+
+class Worker:
+    """Opens orders, does them, and seals the answers."""
+
+    def __init__(self, site: SiteFolder, data: Path | None) -> None:
+        self._server = site.card().server_seal
+        self._sealer = MessageCipher.read(site.seal)
+        self._desk = SiteClient(site, data)
+
+    @classmethod
+    def here(cls) -> Worker:
+        """Return the worker of the site that the environment names."""
+        site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
+        data = os.environ.get(DATA_VARIABLE)
+        torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+        form = "%(asctime)s %(levelname)s %(message)s"
+        logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
+        return cls(site, Path(data) if data else None)
+
+    def carry_out(self, sealed: bytes, until: float = math.inf) -> bytes:
+        """Do what a sealed order says and return the sealed answer, if it is wanted still."""
+        order = self._sealer.open(self._server, sealed, Purpose.ORDER)
+        return self._sealer.seal(self._server, self._desk.carry_out(order, until), Purpose.ANSWER)
+
+
+if __name__ == "__main__":
+    receive(Path(os.environ[WORKER_VARIABLE]), Worker.here().carry_out)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedfomo.core.messages import Flat, MessageError
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.protocol import Envelope
 from fedfomo.io import PRIVATE, write_atomically
 
 KEPT = 3  # rounds

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedfomo.deployment.audit_log import examine
-from fedfomo.deployment.sanitise import printable
 from fedfomo.deployment.settings import FederationFolder
-from fedfomo.io import read_json
+from fedfomo.io import printable, read_json
 
 
 def sentences(folder: FederationFolder) -> Iterator[str]:

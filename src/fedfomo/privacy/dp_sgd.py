@@ -1,19 +1,144 @@
-"""DP-SGD (Abadi et al., 2016): training in which no record can leave more than a trace."""
+"""DP-SGD (Abadi et al., 2016): training in which no record can leave more than a trace.
+
+Gradients of single examples come from Opacus. Of its ways to find them, two are used. Expanded weights are faster than
+hooks and ghost clipping (`make bench` compares them), but know only the common layers, so functorch is there for all
+others. Hooks and ghost clipping are out for another reason too: they misread convolutions whose channels come last, and
+say nothing. So whatever is used is first compared with gradients that are computed one by one.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from opacus.grad_sample import GradSampleModule
+from opacus.grad_sample.gsm_exp_weights import GradSampleModuleExpandedWeights
+from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import Sgd, TrainingJob, run_sgd
 from fedfomo.core.model import Model
 from fedfomo.errors import InputError
-from fedfomo.privacy.clipping import clipped_sum
 from fedfomo.privacy.private_data import PrivateExamples
+
+# What is left of a comparison between two orders of summation, relative to the longest gradient.
+TOLERANCE = 1e-4
+
+# Expanded weights take another, slower way through smaller batches, and lose it where channels come last.
+FEWEST = 32
+
+_Gradients = dict[str, Tensor]
+"""From a parameter's name to the gradients of single examples, one row each."""
+
+
+def clipped_sum(model: Model, examples: Examples, clip: float) -> Tensor:
+    """Return Σ_x g_x · min(1, C / ‖g_x‖) at the loaded parameters, g_x being the gradient of x's own loss."""
+    total = torch.zeros(model.layout.num_trainable, device=model.device)
+    if len(examples) == 0:
+        return total
+    rows = {name: rows.flatten(1) for name, rows in _gradients(model, examples.to(model.device)).items()}
+    norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in rows.values()]).norm(dim=0)
+    is_whole = torch.isfinite(norms)
+    if not bool(is_whole.all()):  # no factor shortens what is not finite: it counts as 0
+        rows, norms = {name: part[is_whole] for name, part in rows.items()}, norms[is_whole]
+    factors = clip_factors(norms, clip)
+    views = model.layout.trainable_views(total)
+    for name, part in rows.items():
+        views[name].copy_((factors @ part).view(views[name].shape))
+    return total
+
+
+def clip_factors(norms: Tensor, clip: float) -> Tensor:
+    """Return min(1, C / ‖g‖)."""
+    return (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+
+
+def refuse_unfit(model: Model, examples: Examples) -> None:
+    """Refuse, in words, a network or loss whose gradients cannot be told apart by example."""
+    for name, layer in model.architecture.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
+            raise InputError(
+                f"layer '{name}' is a {type(layer).__name__}, which mixes the examples of a batch: no noise makes that"
+                " private; use nn.GroupNorm in its place"
+            )
+    _mode_of(model, examples)
+
+
+_modes: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+
+
+def _gradients(model: Model, examples: Examples) -> _Gradients:
+    return _by(_mode_of(model, examples), model, examples)
+
+
+def _mode_of(model: Model, examples: Examples) -> str:
+    """Find, once, a way to tell examples apart that agrees with looking at them one by one."""
+    if model not in _modes:
+        few = next(examples.batches(3)).to(model.device)
+        theta = model.read()
+        dropouts = [layer for layer in model.architecture.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]  # pyright: ignore[reportPrivateUsage]
+        model.architecture.train()
+        for layer in dropouts:  # they draw anew for every pass, which would hide any other difference
+            layer.eval()
+        try:
+            _modes[model] = _agreeing_mode(model, few)
+            if not torch.equal(model.read(), theta):
+                raise InputError("the network keeps statistics of its inputs in buffers: no noise makes that private")
+        finally:
+            for layer in dropouts:
+                layer.train()
+            model.load(theta)
+    return _modes[model]
+
+
+def _agreeing_mode(model: Model, few: Examples) -> str:
+    one_by_one = [model.backward(few.take(torch.tensor([n]))).clone() for n in range(len(few))]
+    if not all(bool(torch.isfinite(gradient).all()) for gradient in one_by_one):
+        raise InputError("the gradients of the first examples are not finite: look at these examples and the network")
+    failures: list[str] = []
+    for mode in ("expanded weights", "functorch"):
+        try:
+            rows = _by(mode, model, few)
+        except Exception as error:  # whatever a library says about layers that it does not know
+            failures.append(f"{mode}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            continue
+        views = [model.layout.trainable_views(gradient) for gradient in one_by_one]
+        scale = max(float(gradient.abs().max()) for gradient in one_by_one) or 1.0
+        gaps = [
+            float((part[n] - view[name]).abs().max()) for n, view in enumerate(views) for name, part in rows.items()
+        ]
+        if len(rows) == len(views[0]) and max(gaps) <= TOLERANCE * scale:
+            return mode
+        failures.append(f"{mode}: an example's gradient depends on the examples beside it")
+    raise InputError(f"gradients of single examples cannot be had from this network ({'; '.join(failures)})")
+
+
+def _by(mode: str, model: Model, examples: Examples) -> _Gradients:
+    architecture, number = model.architecture, len(examples)
+    if mode == "expanded weights":
+        module: Any = GradSampleModuleExpandedWeights(architecture, loss_reduction="sum")
+        examples = examples.take(torch.arange(max(number, FEWEST)) % number)
+    else:
+        module = GradSampleModule(architecture, loss_reduction="sum", force_functorch=True)
+    try:
+        with torch.enable_grad(), warnings.catch_warnings():
+            # Inputs need no gradient, which torch thinks worth a warning for every layer that Opacus listens to.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
+            model.losses(examples, through=module).sum().backward()
+        found = {
+            name: getattr(p, "grad_sample", None) for name, p in architecture.named_parameters() if p.requires_grad
+        }
+        return {name: cast(Tensor, rows)[:number] for name, rows in found.items() if rows is not None}
+    finally:
+        module.remove_hooks()
+        for parameter in architecture.parameters():
+            for left_behind in ("grad_sample", "_forward_counter", "_current_grad_sample"):
+                if hasattr(parameter, left_behind):
+                    delattr(parameter, left_behind)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,9 @@ from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import require
 from fedfomo.privacy.accountant import EpsilonSpent, Ledger, Query, Records, calibrate_noise, epsilon_of, spent
-from fedfomo.privacy.clipping import refuse_unfit
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.dp_sgd import DpSgd
-from fedfomo.privacy.noise import SeededNoise, SystemNoise
-from fedfomo.privacy.private_data import BudgetTracker
+from fedfomo.privacy.dp_sgd import DpSgd, refuse_unfit
+from fedfomo.privacy.private_data import BudgetTracker, SeededNoise, SystemNoise
 from fedfomo.privacy.private_evaluation import PrivateEvaluator
 
 

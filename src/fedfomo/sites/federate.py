@@ -23,9 +23,8 @@ from fedfomo.core.rng import layer_rng, stream
 from fedfomo.core.round import CommunicationCost
 from fedfomo.errors import InputError, require
 from fedfomo.io import to_json, write_atomically
-from fedfomo.privacy.accountant import EpsilonSpent
+from fedfomo.privacy.accountant import EpsilonSpent, describe_privacy
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.summary import describe_privacy
 from fedfomo.report.data import ReportData
 from fedfomo.report.from_sites import FinishedRuns, Log, site_facts
 from fedfomo.report.page import write_report

@@ -1,29 +1,121 @@
-"""The server's post: orders go to sites sealed, answers come back checked, and every model that leaves is logged."""
+"""The server's transport: downloads become encrypted jobs for sites, their checked answers become uploads.
+
+Every model that leaves or arrives is logged. Replies are fetched one by one: what a node sends may be such that Flower
+itself stumbles over it.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import httpx
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedfomo.core import messages
+from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
 from fedfomo.core.messages import Flat, MessageError
+from fedfomo.core.model import Score
 from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance
 from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
-from fedfomo.deployment.envelopes import Envelope, Header, digest_of, most_bytes
 from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, record_of
-from fedfomo.deployment.reply_polling import ReplyError, ReplyPoller
-from fedfomo.deployment.sanitise import printable
+from fedfomo.deployment.protocol import (
+    ECHOED,
+    Envelope,
+    Header,
+    below,
+    digest_of,
+    most_bytes,
+    most_numbers,
+    part_of,
+    read_message,
+    read_score,
+    require_header,
+    require_parts,
+)
 from fedfomo.deployment.settings import FederationFolder, Site
-from fedfomo.deployment.validation import ECHOED, require_header, require_parts
+from fedfomo.io import printable
+
+POLL = 0.2  # seconds between looks for replies
+
+T = TypeVar("T")
+Whose = TypeVar("Whose")
+
+
+class ReplyError(ValueError):
+    """What came in reply is a fault or cannot be read, or nothing came in time."""
+
+
+class ReplyPoller(Generic[Whose, T]):
+    """Messages that were sent, each with so many seconds to be answered, and what is read in the replies."""
+
+    def __init__(self, grid: Grid, seconds: float, read: Callable[[RecordDict], T]) -> None:
+        self._grid = grid
+        self._seconds = seconds
+        self._read = read
+        self._waiting: dict[str, tuple[Whose, float]] = {}  # by message, until when
+        self._due = 0.0  # the next look while messages are sent
+
+    def send(self, message: Message, whose: Whose) -> Iterator[tuple[Whose, T | ReplyError]]:
+        """Send a message, and yield what has come in the meantime: sending all of them may take long."""
+        (message_id,) = self._grid.push_messages([message])
+        now = time.monotonic()
+        self._waiting[message_id] = whose, now + self._seconds
+        if now >= self._due:
+            yield from self._look()
+            ended = time.monotonic()
+            self._due = ended + max(POLL, ended - now)  # at most half of the time is spent on looking
+
+    def wait(self) -> Iterator[tuple[Whose, T | ReplyError]]:
+        """Yield what comes until every message is answered or late."""
+        while self._waiting:
+            yield from self._look()
+            time.sleep(POLL if self._waiting else 0)
+
+    def _look(self) -> Iterator[tuple[Whose, T | ReplyError]]:
+        for message_id, (whose, closes) in list(self._waiting.items()):
+            is_late = time.monotonic() >= closes  # asked before the look: what came in time is taken
+            try:
+                found = self._fetch(message_id)
+            except ReplyError as error:
+                found = error
+            if found is None and is_late:
+                found = ReplyError(f"no answer within {self._seconds:.0f} s")
+            if found is not None:
+                del self._waiting[message_id]
+                yield whose, found
+
+    def _fetch(self, message_id: str) -> T | None:
+        """Return what is read in the reply to a message, or None as long as there is none.
+
+        Whatever the reply says of itself, it is taken for one to that message: nobody answers in another's name.
+        Fetched with others it would take them along: Flower drops all that it has read when the next cannot be.
+        """
+        try:
+            for reply in self._grid.pull_messages([message_id]):
+                return self._read(_content_of(reply))
+        except (ReplyError, httpx.HTTPError, OSError):  # the latter two: it is the SuperLink that is gone
+            raise
+        except SealError as error:
+            raise ReplyError(str(error)) from error
+        except Exception as error:  # whatever a forged message makes its reader raise
+            raise ReplyError(f"its reply cannot be read ({type(error).__name__})") from error
+        return None
+
+
+def _content_of(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise ReplyError(f"{reply.error.reason or 'failed'} (code {reply.error.code})")
+    return reply.content
+
 
 INTRODUCTION = 60.0  # seconds that a stranger has to say who it is
 AGAIN = 300.0  # seconds before it is asked again
@@ -192,3 +284,96 @@ class _Names(dict[ClientId, str]):
 
 def _hashes(models: Flat) -> dict[str, str]:
     return {name: digest_of(tensor) for name, tensor in models.items() if tensor.dtype == torch.float32}
+
+
+class TooFewError(RuntimeError):
+    """Fewer sites answered a round than it takes."""
+
+
+class FlowerExchange:
+    """Lets sites play a round, and closes it at the deadline with whoever has answered."""
+
+    def __init__(
+        self,
+        post: SiteConnections,
+        algorithm: AnyAlgorithm,
+        constants: Header,
+        initial: Flat,
+        deadline: float,
+        minimum: int,
+    ) -> None:
+        self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
+        self.greeted: set[ClientId] = set()  # sites that know the initial model
+        self.answered: list[ClientId] = []  # in the last call
+        self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
+        self.after_update: dict[ClientId, Score] = {}
+        self.after_training: dict[ClientId, Score] = {}
+        self._post = post
+        self._upload = messages_of(algorithm).upload
+        self._constants = constants  # of every order's header
+        self._initial = initial
+        self._deadline = deadline
+        self._minimum = minimum
+
+    def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
+        """Let every site personalise and train; who cannot contribute keeps what it trained to itself."""
+        for slot, answer in self._ask("train", round, downloads):
+            upload = self._read(slot, round, answer)
+            if upload is not None:
+                yield slot, upload
+        if len(self.answered) < self._minimum:
+            raise TooFewError(f"{len(self.answered)} sites answered, {self._minimum} are needed")
+
+    def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> None:
+        """Let every site make the federated update and no more; the models stay there."""
+        for _ in self._ask("finish", round, downloads):
+            pass
+
+    def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Envelope]]:
+        self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
+        orders = ((slot, self._order(kind, round, slot, download)) for slot, download in downloads.items())
+        for slot, answer in self._post.ask(orders, self.nodes, self._deadline, self._most(downloads)):
+            if answer.header.get("is_lost"):
+                self.greeted.discard(slot)
+                continue
+            try:
+                told = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
+            except messages.MessageError as error:
+                self._refuse(slot, round, part_of(answer.tensors, "upload"), error)
+                continue
+            self.greeted.add(slot)
+            self.answered.append(slot)
+            for scores, score in zip((self.after_update, self.after_training), told, strict=True):
+                if score is not None:
+                    scores[slot] = score
+            yield slot, answer
+
+    def _most(self, downloads: Mapping[ClientId, Any]) -> int:
+        """Return how many numbers an answer may hold: what is uploaded is as long as the model, or as what was sent."""
+        sent = [self._initial, *(messages.pack(download) for download in downloads.values())]
+        longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
+        return most_numbers(self._upload, longest, self._constants["num_clients"])
+
+    def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Envelope:
+        header = {**self._constants, "kind": kind, "round": round, "slot": slot}
+        initial = {} if slot in self.greeted else below("initial", self._initial)
+        return Envelope(header, {**below("download", messages.pack(download)), **initial})
+
+    def _read(self, slot: ClientId, round: int, answer: Envelope) -> Any:
+        if not answer.header.get("uploads"):
+            return None
+        flat = part_of(answer.tensors, "upload")
+        try:
+            upload = read_message(self._upload, flat, self._constants["limit"])
+        except messages.MessageError as error:
+            self._refuse(slot, round, flat, error)
+            return None
+        return upload
+
+    def log_upload(self, round: int, slot: ClientId, upload: Any, fault: str | None) -> None:
+        """Write into the audit log that an upload arrived, and whether it is used."""
+        self._post.note_upload(slot, round, messages.pack(upload), is_refused=fault is not None)
+
+    def _refuse(self, slot: ClientId, round: int, flat: Flat, error: messages.MessageError) -> None:
+        self.refused[slot] = str(error)
+        self._post.note_upload(slot, round, flat, is_refused=True)

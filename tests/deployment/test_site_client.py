@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.envelopes import Envelope
+from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 from fedfomo.deployment.worker_ipc import RefusedError, send
 from in_memory_transport import make_federation
@@ -26,7 +26,7 @@ def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> 
     with tempfile.TemporaryDirectory() as place:  # the names of sockets are short
         door = Path(place) / "worker"
         around = {**os.environ, SITE_VARIABLE: str(site.path), WORKER_VARIABLE: str(door)}
-        worker = subprocess.Popen([sys.executable, "-m", "fedfomo.deployment.site_worker"], env=around)
+        worker = subprocess.Popen([sys.executable, "-m", "fedfomo.deployment.site_client"], env=around)
         try:
             for forged in (b"", b"no seal at all", stranger.seal(leeds, order, Purpose.ORDER)):
                 with pytest.raises(RefusedError, match="its log says why"):
