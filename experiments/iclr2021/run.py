@@ -20,9 +20,9 @@ from fedfomo.core.client import ClientId
 from fedfomo.core.determinism import instructions
 from fedfomo.core.model import Score
 from fedfomo.core.round import cohort_size
-from fedfomo.engine.run_dir import lock, to_json
+from fedfomo.engine.run_dir import lock_run
 from fedfomo.errors import InputError, require
-from fedfomo.io import write_atomically
+from fedfomo.io import to_json, write_atomically
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import write_toml
 from fedfomo.runs.progress import RunBar
@@ -101,7 +101,7 @@ def compute(
     """Compute a cell, or what an interruption left of it, and keep its result; the run's folder is then deleted."""
     folder = work / cell.name
     if folder.exists():
-        lock(folder).close()  # whoever computes the cell at this moment, with other code perhaps, keeps it
+        lock_run(folder).close()  # whoever computes the cell at this moment, with other code perhaps, keeps it
     if not can_go_on(folder, config):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -5,12 +5,13 @@ This module must not import torch: Flower starts a process for every message, an
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fedfomo.errors import InputError, naming, reading
 
@@ -48,6 +49,23 @@ def make_folder(folder: Path, *, is_new: bool = False) -> None:
         blocked = next(path for path in (folder, *folder.parents) if path.is_symlink() or path.exists())
         cause = "where no folder can be" if blocked.is_dir() else f"since {blocked} is no folder"
         raise InputError(f"cannot make the folder {folder}, {cause}: give another") from error
+
+
+def lock(path: Path, busy: str | None = None) -> TextIO:
+    """Keep other processes out until the file that is returned is closed.
+
+    If another process holds the lock, wait for it, or refuse with the words `busy` if these are given.
+    """
+    # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
+    file = path.open("w")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
+    except OSError:
+        file.close()
+        if busy is None:
+            raise
+        raise InputError(busy) from None
+    return file
 
 
 def delete_unfinished(folder: Path) -> None:

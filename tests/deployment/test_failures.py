@@ -34,7 +34,7 @@ def test_the_server_dies_and_the_bits_stay_the_same(tmp_path: Path, victim: str)
         recovered = time.monotonic() - died
         told = made.wait()
         assert ("ServerApp died" if victim == "flwr-serverapp" else "SuperLink ended with -9") in told
-        assert (made.folder.server / "run" / "attempts").read_text() == "2"
+        assert len((made.folder.server / "run" / "attempts").read_text().splitlines()) == 2
         assert [sorted(played["answered"]) for played in made.rounds()] == [[0, 1, 2]] * 4
         assert same(made.models(), made.simulated())
     print(f"{victim}: the round that was hit was complete {recovered:.0f} s after the kill")  # noqa: T201

@@ -440,7 +440,7 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     models = play(folder, change)
     assert len(trained) == len(set(trained)) == 2 * 3  # asked again, nobody trains again
     assert same(models, simulated(folder))
-    assert (folder.server / "run" / "attempts").read_text() == "2"
+    assert len((folder.server / "run" / "attempts").read_text().splitlines()) == 2
     assert fault_in(folder.deliveries) is None
     affinity = json.loads(folder.result.read_bytes())["affinity"]
     twin = make_federation(tmp_path / "twin")

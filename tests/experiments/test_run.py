@@ -79,8 +79,8 @@ def test_results_are_strict_json_with_a_line_for_each_part() -> None:
     assert len(spelt.splitlines()) == 4
 
 
-HOLD = "import sys, time; from pathlib import Path; from fedfomo.engine.run_dir import lock; "
-HOLD += "kept = lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+HOLD = "import sys, time; from pathlib import Path; from fedfomo.engine.run_dir import lock_run; "
+HOLD += "kept = lock_run(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 
 
 def test_a_cell_that_another_process_computes_is_left_to_it(tmp_path: Path) -> None:

@@ -232,7 +232,14 @@ def test_half_a_line_of_times_is_dropped(interrupted: Path) -> None:
 
 def test_attempts_are_counted_each_for_its_round(tmp_path: Path) -> None:
     home = RunDirectory(tmp_path, "a", print)
-    assert [home.count_attempt(n) for n in (3, 13, 3, 1, 3)] == [1, 1, 2, 1, 3]
+    assert [home.count_attempt(n) for n in (3, 13, 3, 1, 3)] == [(1, 1), (2, 1), (3, 2), (4, 1), (5, 3)]
+    home.close()
+
+
+def test_the_number_that_servers_of_earlier_versions_wrote_is_counted_on(tmp_path: Path) -> None:
+    (tmp_path / "attempts").write_text("2")
+    home = RunDirectory(tmp_path, "a", print)
+    assert [home.count_attempt(n) for n in (1, 1)] == [(3, 1), (4, 2)]
     home.close()
 
 

@@ -303,6 +303,7 @@ class FlowerExchange:
         minimum: int,
     ) -> None:
         self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
+        self.attempt = 0  # how often the server was started
         self.greeted: set[ClientId] = set()  # sites that know the initial model
         self.answered: list[ClientId] = []  # in the last call
         self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
@@ -355,7 +356,7 @@ class FlowerExchange:
         return most_numbers(self._upload, longest, self._constants["num_clients"])
 
     def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Envelope:
-        header = {**self._constants, "kind": kind, "round": round, "slot": slot}
+        header = {**self._constants, "attempt": self.attempt, "kind": kind, "round": round, "slot": slot}
         initial = {} if slot in self.greeted else below("initial", self._initial)
         return Envelope(header, {**below("download", messages.pack(download)), **initial})
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -76,12 +75,12 @@ class _ServerRun(Runner):
         self._folder = folder
         self._config = config
         self._start = start
+        self._home = home
         self._cohort: list[ClientId] = []  # of the last round
         self._seconds = 0.0  # that it took
         self._post = SiteConnections(grid, folder)
         constants = {
             "federation": folder.identity(),
-            "attempt": _next_attempt(home.folder),
             "rounds": config.rounds,
             "num_clients": config.capacity,
             "method": config.method,
@@ -100,7 +99,8 @@ class _ServerRun(Runner):
         return self.federation.algorithm.start_server(self._start)
 
     def on_start(self, rounds_done: int) -> None:
-        """Wait for all sites, but not for ever."""
+        """Wait for all sites, but not for ever; requests of an earlier attempt are refused by sites from now on."""
+        self._exchange.attempt, _ = self._home.count_attempt(rounds_done)
         closes = time.monotonic() + self._config.patience
         while time.monotonic() < closes and len(self._post.online()) < len(self._folder.members()):
             time.sleep(POLL)
@@ -208,14 +208,6 @@ class _ServerRun(Runner):
             "time": time.time(),
         }
         write_atomically(self._folder.status, json.dumps(status, indent=1).encode())
-
-
-def _next_attempt(folder: Path) -> int:
-    """Count attempts on disk: an order of an earlier one is refused by sites that have heard of a later."""
-    path = folder / "attempts"
-    attempt = 1 + (int(path.read_text()) if path.exists() else 0)
-    write_atomically(path, str(attempt).encode())
-    return attempt
 
 
 def _printable(refused: Mapping[ClientId, str]) -> dict[ClientId, str]:

@@ -5,7 +5,6 @@ No torch here: commands that only write or read files should not take seconds.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import tyro
 
 from fedfomo.core.local_training import Sgd
 from fedfomo.errors import reading, require
-from fedfomo.io import write_atomically
+from fedfomo.io import lock, write_atomically
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config_io import read_toml
 from fedfomo.simulation.config import SimulationConfig
@@ -155,8 +154,7 @@ class FederationFolder:
     def registry_locked(self) -> Generator[None]:
         """Let no other process change who belongs to the federation."""
         self.require()
-        with (self.server / "sites.lock").open("w") as lock:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
+        with lock(self.server / "sites.lock"):
             yield
 
 

@@ -6,7 +6,6 @@ again gets the same answer without any new computation, and one that fell back b
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TypeVar
 
 from fedfomo.core.messages import Flat, MessageError
 from fedfomo.deployment.protocol import Envelope
-from fedfomo.io import PRIVATE, write_atomically
+from fedfomo.io import PRIVATE, lock, write_atomically
 
 KEPT = 3  # rounds
 
@@ -32,8 +31,7 @@ class SiteMemory:
     @contextmanager
     def locked(self) -> Generator[None]:
         """Let no other process of this site work at the same time."""
-        with (self._folder / "lock").open("w") as lock:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
+        with lock(self._folder / "lock"):
             yield
 
     def validate(self, attempt: int, round: int) -> str | None:

@@ -6,7 +6,6 @@ since Flower leaves orphans otherwise. All are told to keep telemetry and update
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedfomo.errors import InputError
+from fedfomo.io import lock
 from fedfomo.simulation.process_utils import exit_with_parent
 
 QUIET = {
@@ -69,11 +69,7 @@ class ProcessGroup:
 @contextmanager
 def alone(folder: Path, variable: str) -> Generator[None]:
     """Be the only supervisor of a folder: end what one that was killed has left behind, and leave nothing oneself."""
-    with (folder / "supervisor.lock").open("w") as lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{folder} is running already: stop that first") from None
+    with lock(folder / "supervisor.lock", f"{folder} is running already: stop that first"):
         mark = f"{variable}={folder}"
         _end_all(mark)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,20 +14,13 @@ from torch import Tensor
 
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.engine.tensor_store import TensorStore
-from fedfomo.errors import InputError, naming
-from fedfomo.io import delete_unfinished, to_json, write_atomically
+from fedfomo.errors import naming
+from fedfomo.io import delete_unfinished, lock, to_json, write_atomically
 
 
-def lock(folder: Path) -> TextIO:
+def lock_run(folder: Path) -> TextIO:
     """Keep other processes out of a run's folder until the file that is returned is closed."""
-    # A record lock, unlike flock, is not inherited by forked workers that may outlive this process.
-    file = (folder / "lock").open("w")
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise InputError(f"{folder} is in use by another process: wait for it, or stop it first") from None
-    return file
+    return lock(folder / "lock", f"{folder} is in use by another process: wait for it, or stop it first")
 
 
 class RunDirectory:
@@ -40,7 +32,7 @@ class RunDirectory:
         self._log = folder / "rounds.jsonl"
         self._logged = hashlib.sha256()
         self._times = folder / "seconds.jsonl"
-        self._lock = lock(folder)
+        self._lock = lock_run(folder)
         delete_unfinished(folder)
         self.tensors = TensorStore(folder / "tensors", durable=True)
         self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, self._log, tell)
@@ -72,12 +64,17 @@ class RunDirectory:
         if self._times.exists():  # a full disk may have left half a line
             _cut(self._times, self._times.read_bytes().rfind(b"\n") + 1)
 
-    def count_attempt(self, round: int) -> int:
-        """Write down, for good, that a round is about to be played, and return how often it was."""
+    def count_attempt(self, round: int) -> tuple[int, int]:
+        """Write down, for good, that a round is about to be run; return the attempts in all, and those at this round.
+
+        The file has a line for every attempt. Servers of earlier versions wrote their number alone, without a newline.
+        """
         path = self.folder / "attempts"
-        attempts = [*(path.read_text().split() if path.exists() else []), str(round)]
+        known = path.read_text() if path.exists() else ""
+        earlier = known.split() if known.endswith("\n") else ["-"] * int(known or 0)
+        attempts = [*earlier, str(round)]
         write_atomically(path, "\n".join([*attempts, ""]).encode())  # half a number would be another round's
-        return attempts.count(str(round))
+        return len(attempts), attempts.count(str(round))
 
     def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write a safetensors file for others to read."""

@@ -191,7 +191,7 @@ class _SimulatedRun(Runner):
         transport.memories, transport.models = checkpoint.memories, checkpoint.models
         transport.ledgers = checkpoint.ledgers
         if self._privacy and self._privacy.privacy.mode == "deployment" and self.run_dir:
-            transport.attempts = self.run_dir.count_attempt(checkpoint.rounds_done)
+            _, transport.attempts = self.run_dir.count_attempt(checkpoint.rounds_done)
 
     def _spent(self, client: ClientId) -> EpsilonSpent:
         assert self._privacy is not None  # noqa: S101 - narrows the type
