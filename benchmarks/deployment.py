@@ -52,7 +52,7 @@ def measure(model: str, bits: int, rounds: int) -> str:
     """Play a federation and return its figures."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "federation"
-        flags = ["--rounds", str(rounds), "--minimum", "3", "--epochs", "1", "--bits", str(bits)]
+        flags = ["--rounds", str(rounds), "--min-clients", "3", "--epochs", "1", "--bits", str(bits)]
         address = ["--address", f"127.0.0.1:{free_port()}"]
         fedfomo = [sys.executable, "-m", "fedfomo", "deploy"]
         command = [*fedfomo, "init", "--sites", ",".join(SITES), "--folder", str(folder), *address, *flags]

@@ -60,7 +60,14 @@ def make_federation(
     place: Path, names: Iterable[str] = ("leeds", "turin", "lyon"), **settings: Any
 ) -> FederationFolder:
     names = list(names)
-    given = {"rounds": 2, "minimum": 1, "capacity": len(names), "patience": 0.01, "deadline": 5.0, **settings}
+    given = {
+        "rounds": 2,
+        "min_clients": 1,
+        "max_sites": len(names),
+        "startup_timeout": 0.01,
+        "deadline": 5.0,
+        **settings,
+    }
     folder = FederationFolder(place / "federation")
     provision(folder, names, FederationConfig(training=TRAINING, **given))
     folder.model.write_text(MODEL)

@@ -29,8 +29,8 @@ from fedfomo.core.round import CommunicationCost
 from fedfomo.datasets import cache, latent_groups
 from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.formats import decode_cifar, decode_idx, decode_images, decode_npz
-from fedfomo.deployment.audit_log import DeliveryLog, fault_in, witness_of
-from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.audit_log import DeliveryLog, fault_in, head_file_of
+from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope, below, part_of, read_message, read_score
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteFolder, SiteIdentity
 from fedfomo.deployment.site_state import SiteMemory
@@ -45,7 +45,7 @@ from fedfomo.runs.run import RunRecord, read_record
 from fedfomo.sites.load_sites import load_sites
 from toy_problems import ids, numbers
 
-REFUSALS = (InputError, messages.MessageError, SealError)
+REFUSALS = (InputError, messages.MessageError, DecryptionError)
 SIZE, CLIENTS = 1100, 4  # a model long enough to be quantised
 
 Read = Callable[[Path, bytes], Any]
@@ -79,7 +79,7 @@ def _read_parcel(folder: Path, content: bytes) -> None:
 
 
 def _read_sealed(folder: Path, content: bytes) -> None:
-    _read_parcel(folder, SERVER.open(SITE.public_key, content, Purpose.ANSWER))
+    _read_parcel(folder, SERVER.decrypt(SITE.public_key, content, Purpose.ANSWER))
 
 
 def _read_memory(folder: Path, content: bytes) -> None:
@@ -265,7 +265,7 @@ def _site_part(suffix: str) -> Read:
 def _read_log(folder: Path, content: bytes) -> None:
     path = folder / "deliveries.jsonl"
     path.write_bytes(content)
-    witness_of(path).unlink(missing_ok=True)  # of the log before
+    head_file_of(path).unlink(missing_ok=True)  # of the log before
     fault_in(path)
     DeliveryLog(path)
 
@@ -287,7 +287,7 @@ MESSAGES: Mapping[str, Loader] = {
     "parcel": Loader(_parcel(), _read_parcel),
     "parcel of 16 bits": Loader(_parcel(16), _read_parcel),
     "parcel of 8 bits": Loader(_parcel(8), _read_parcel),
-    "sealed parcel": Loader(SITE.seal(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
+    "sealed parcel": Loader(SITE.encrypt(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
     "site's memory": Loader(
         Envelope({"order": "x"}, messages.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
     ),

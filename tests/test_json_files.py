@@ -55,7 +55,7 @@ def test_commands_name_a_damaged_environment(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("name", ["status", "result"])
 def test_a_federations_damaged_files_are_named(tmp_path: Path, name: str) -> None:
     folder = FederationFolder(tmp_path / "federation")
-    provision(folder, ["leeds", "turin"], FederationConfig(capacity=2))
+    provision(folder, ["leeds", "turin"], FederationConfig(max_sites=2))
     getattr(folder, name).write_text("{")
     with pytest.raises(InputError, match=f"{name}.json is damaged"):
         list(sentences(folder))

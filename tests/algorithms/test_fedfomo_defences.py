@@ -57,7 +57,7 @@ def test_between_two_good_models_may_lie_a_bad_one_and_it_is_not_taken() -> None
         def losses(self, model: object, thetas: list[torch.Tensor], examples: object) -> torch.Tensor:
             return torch.tensor([abs(theta.item() ** 2 - 4) for theta in thetas], dtype=torch.float64)
 
-    client = replace(scalar_client(target=0.0, id=1), judge=Valleys())
+    client = replace(scalar_client(target=0.0, id=1), evaluator=Valleys())
     memory = Memory(point(0), point(2), EvaluationWeights.none())
     download = Download(ids(2), (point(-2),))
     plain = FedFomo().personalise(client, download, memory)
@@ -87,7 +87,7 @@ def test_after_the_last_round_the_head_is_trained_anew_and_nothing_else_changes(
         assert torch.equal(renewed.models[n][is_head], model[is_head]) == (n == 0)  # who cannot train keeps it
     start = torch.where(is_head, problem.initial, plain.models[1])
     client = replace(client_of(problem, 1, round=2), start=problem.start(2))
-    expected = client.train(start, moving=is_head[: layout.num_trainable], epochs=3, purpose="new head")
+    expected = client.train(start, trainable_mask=is_head[: layout.num_trainable], epochs=3, purpose="new head")
     assert torch.equal(renewed.models[1], expected)
     assert renewed.after_training == plain.after_training
 

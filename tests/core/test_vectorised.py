@@ -48,7 +48,7 @@ def test_pulls_masks_and_epochs_are_each_clients_own() -> None:
         return [
             TrainingJob(start, examples, 0, stream(1)),
             TrainingJob(start, examples, 0, stream(1), penalty=ProximalTerm(start + 1, 0.5)),
-            TrainingJob(start, examples, 0, stream(1), moving=half),
+            TrainingJob(start, examples, 0, stream(1), trainable_mask=half),
             TrainingJob(start, examples, 0, stream(1), epochs=5),
         ]
 

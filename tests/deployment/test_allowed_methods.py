@@ -63,10 +63,10 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
 
     def change(name: str, number: int, order: bytes, answer: Answer) -> Any:
         site = MessageCipher.read(SiteFolder(folder.sites / name).seal)
-        asked = Envelope.read(site.open(server.public_key, order, Purpose.ORDER))
+        asked = Envelope.read(site.decrypt(server.public_key, order, Purpose.REQUEST))
         asked = Envelope({**asked.header, "method": "fedavg-shared"}, asked.tensors)
-        sealed = answer(server.seal(site.public_key, asked.to_bytes(), Purpose.ORDER))
-        answers.append(Envelope.read(server.open(site.public_key, sealed, Purpose.ANSWER)))
+        sealed = answer(server.encrypt(site.public_key, asked.to_bytes(), Purpose.REQUEST))
+        answers.append(Envelope.read(server.decrypt(site.public_key, sealed, Purpose.ANSWER)))
         return honest(name, number, order, answer)
 
     play(folder, change)
@@ -109,6 +109,6 @@ def _holds_anything(schema: Any) -> bool:
 # The others keep one table a client, or wait until they have heard of everybody.
 @pytest.mark.parametrize("method", ["fedfomo", "cfl", "fl-hc", "mocha-linear", "mocha-repository"])
 def test_room_for_more_sites_changes_nothing(tmp_path: Path, method: str) -> None:
-    folder = make_federation(tmp_path, method=method, rounds=8, capacity=7)
+    folder = make_federation(tmp_path, method=method, rounds=8, max_sites=7)
     folder.write_registry(folder.identity(), [replace(site, slot=n) for n, site in enumerate(folder.registry())])
     assert same(play(folder), simulated(folder))

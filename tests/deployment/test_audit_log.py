@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, fault_in, witness_of
+from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, fault_in, head_file_of
 from fedfomo.errors import InputError
 from fedfomo.io import write_atomically
 
@@ -85,7 +85,7 @@ def test_lines_that_are_cut_off_while_the_server_is_down_stop_its_start(tmp_path
     with pytest.raises(InputError, match=r"it has 2 lines, of 30 that were written; find out why, then move"):
         DeliveryLog(path)
     assert path.read_bytes() == cut
-    for found in (path, witness_of(path)):  # as it says
+    for found in (path, head_file_of(path)):  # as it says
         found.rename(found.with_name(f"old-{found.name}"))
     _log(path)
     assert fault_in(path) is None
@@ -114,11 +114,11 @@ def test_a_chain_that_was_made_anew_is_found_whatever_is_added_to_it(tmp_path: P
 def test_more_lines_than_a_crash_leaves_unwitnessed_are_a_forgery(tmp_path: Path) -> None:
     path = tmp_path / "deliveries.jsonl"
     _log(path, 4)
-    witness = witness_of(path).read_bytes()
+    witness = head_file_of(path).read_bytes()
     _log(path, 2)
-    witness_of(path).write_bytes(witness)
+    head_file_of(path).write_bytes(witness)
     assert fault_in(path) == "it has 6 lines, and 4 were written"
-    witness_of(path).unlink()
+    head_file_of(path).unlink()
     assert fault_in(path) == "it has 6 lines, and 0 were written"
 
 
@@ -167,7 +167,7 @@ def test_a_death_between_the_announcement_of_a_line_and_the_line_is_no_tampering
 def test_a_single_line_that_somebody_adds_is_found(tmp_path: Path) -> None:
     path, longer = tmp_path / "deliveries.jsonl", tmp_path / "longer.jsonl"
     _log(path, 3)
-    for copied in (path, witness_of(path)):
+    for copied in (path, head_file_of(path)):
         shutil.copy(copied, copied.with_name(copied.name.replace("deliveries", "longer")))
     DeliveryLog(longer).add({"event": "sent", "to": "nobody"})
     path.write_bytes(longer.read_bytes())

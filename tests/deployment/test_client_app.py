@@ -12,7 +12,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fedfomo.deployment.client_app import introduce, train
-from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.flower_records import PROOF, SITE, content_of
 from fedfomo.deployment.flower_transport import SiteConnections
 from fedfomo.deployment.server_run import serve
@@ -61,14 +61,14 @@ def test_an_order_is_carried_out_unless_it_is_much_too_old(
 @pytest.mark.parametrize("purpose", Purpose)
 def test_what_was_sealed_for_one_purpose_serves_no_other(purpose: Purpose) -> None:
     server, site = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))
-    sealed = server.seal(site.public_key, b"a model", purpose)
-    assert site.open(server.public_key, sealed, purpose) == b"a model"
-    assert server.open(site.public_key, sealed, purpose) == b"a model"  # one key at both ends: hence purposes
+    sealed = server.encrypt(site.public_key, b"a model", purpose)
+    assert site.decrypt(server.public_key, sealed, purpose) == b"a model"
+    assert server.decrypt(site.public_key, sealed, purpose) == b"a model"  # one key at both ends: hence purposes
     for other in set(Purpose) - {purpose}:
-        with pytest.raises(SealError, match=f"not sealed as an {other.name.lower()}"):
-            server.open(site.public_key, sealed, other)
-        with pytest.raises(SealError, match="not sealed by its sender"):
-            server.open(site.public_key, other.value + sealed[len(other.value) :], other)
+        with pytest.raises(DecryptionError, match=f"not sealed for the purpose '{other.name.lower()}'"):
+            server.decrypt(site.public_key, sealed, other)
+        with pytest.raises(DecryptionError, match="not sealed by its sender"):
+            server.decrypt(site.public_key, other.value + sealed[len(other.value) :], other)
 
 
 def test_a_stranger_that_says_anything_is_not_let_in_and_stops_nobody(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from federations import SITES, Federation, asleep, federation, kill, same
 
 pytestmark = pytest.mark.deployment
 
-LONG = ("--rounds", "4", "--minimum", "3", "--capacity", "3", "--epochs", "2", "--deadline", "120")
+LONG = ("--rounds", "4", "--min-clients", "3", "--max-sites", "3", "--epochs", "2", "--deadline", "120")
 
 
 def _in_the_midst(made: Federation, rounds_done: int) -> None:
@@ -55,7 +55,7 @@ def test_everything_of_the_server_dies_and_is_started_anew(tmp_path: Path) -> No
 
 
 def test_a_site_dies_and_comes_back(tmp_path: Path) -> None:
-    settings = (*LONG[:2], "--minimum", "2", *LONG[4:])
+    settings = (*LONG[:2], "--min-clients", "2", *LONG[4:])
     with federation(tmp_path, *settings, "--rounds", "8") as made:
         made.start_server()
         made.start_sites(*SITES)
@@ -73,7 +73,7 @@ def test_a_site_dies_and_comes_back(tmp_path: Path) -> None:
 
 def test_a_site_that_sleeps_past_the_deadline_is_left_out_and_its_answer_never_used(tmp_path: Path) -> None:
     deadline = 25
-    settings = ("--rounds", "4", "--minimum", "2", "--capacity", "3", "--epochs", "2", "--deadline", str(deadline))
+    settings = ("--rounds", "4", "--min-clients", "2", "--max-sites", "3", "--epochs", "2", "--deadline", str(deadline))
     with federation(tmp_path, *settings) as made:
         made.start_server()
         made.start_sites(*SITES)

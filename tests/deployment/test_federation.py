@@ -11,7 +11,7 @@ from fedfomo.deployment.audit_log import fault_in
 
 
 def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None:
-    with federation(tmp_path, "--rounds", "2", "--minimum", "3", "--capacity", "3", "--epochs", "2") as made:
+    with federation(tmp_path, "--rounds", "2", "--min-clients", "3", "--max-sites", "3", "--epochs", "2") as made:
         made.start_server()
         made.start_sites(*SITES)
         told = made.wait()
@@ -26,7 +26,7 @@ def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None
 
 @pytest.mark.deployment
 def test_a_site_joins_while_the_federation_runs(tmp_path: Path) -> None:
-    settings = ("--rounds", "8", "--minimum", "2", "--capacity", "3", "--epochs", "1")
+    settings = ("--rounds", "8", "--min-clients", "2", "--max-sites", "3", "--epochs", "1")
     with federation(tmp_path, *settings, sites=("leeds", "turin")) as made:
         made.start_server()
         made.start_sites("leeds", "turin")

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from cli_calls import refused
 from federations import fedfomo
-from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.provisioning import add_site, provision
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
 from fedfomo.errors import InputError
@@ -20,7 +20,7 @@ from fedfomo.runs.config_io import read_toml
 
 def _make(place: Path, **settings: object) -> FederationFolder:
     folder = FederationFolder(place / "federation")
-    provision(folder, ["leeds", "turin"], FederationConfig(capacity=3, **settings))  # type: ignore[arg-type]
+    provision(folder, ["leeds", "turin"], FederationConfig(max_sites=3, **settings))  # type: ignore[arg-type]
     return folder
 
 
@@ -65,7 +65,7 @@ def test_sites_are_added_while_there_is_room_each_in_a_slot_of_its_own(tmp_path:
     with pytest.raises(InputError, match="use a-z"):
         add_site(folder, "../lyon")
     with pytest.raises(InputError, match="exists"):
-        provision(folder, ["leeds"], FederationConfig(capacity=3))
+        provision(folder, ["leeds"], FederationConfig(max_sites=3))
 
 
 def test_a_site_whose_adding_was_killed_can_be_added_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_folder_that_is_no_sites_is_not_taken_for_one(tmp_path: Path) -> None:
 
 def test_sites_that_are_added_at_once_are_all_registered(tmp_path: Path) -> None:
     folder = FederationFolder(tmp_path / "federation")
-    provision(folder, ["leeds"], FederationConfig(capacity=6))
+    provision(folder, ["leeds"], FederationConfig(max_sites=6))
     adding = "import sys, pathlib; from fedfomo.deployment import provisioning, settings; " + (
         "provisioning.add_site(settings.FederationFolder(pathlib.Path(sys.argv[1])), sys.argv[2])"
     )
@@ -112,16 +112,16 @@ def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> N
         MessageCipher.read(path / "sealing.key")
         for path in (folder.server, folder.sites / "leeds", folder.sites / "turin")
     )
-    sealed = server.seal(leeds.public_key, b"a model", Purpose.ORDER)
-    assert leeds.open(server.public_key, sealed, Purpose.ORDER) == b"a model"
+    sealed = server.encrypt(leeds.public_key, b"a model", Purpose.REQUEST)
+    assert leeds.decrypt(server.public_key, sealed, Purpose.REQUEST) == b"a model"
     for opener, sender, content in (
         (turin, server, sealed),
         (leeds, turin, sealed),
         (leeds, server, sealed[:-1] + bytes([sealed[-1] ^ 1])),
         (leeds, server, b"short"),
     ):
-        with pytest.raises(SealError):
-            opener.open(sender.public_key, content, Purpose.ORDER)
+        with pytest.raises(DecryptionError):
+            opener.decrypt(sender.public_key, content, Purpose.REQUEST)
     card = SiteFolder(folder.sites / "leeds").card()
     assert card.server_seal == server.public_key
 
@@ -130,8 +130,8 @@ def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> N
     ("settings", "reason"),
     [
         ({"bits": 4}, "bits must be 8, 16 or 32"),
-        ({"minimum": 0}, "minimum must be at least 1"),
-        ({"minimum": 4, "capacity": 3}, r"minimum \(4\) is more than capacity \(3\)"),
+        ({"min_clients": 0}, "min_clients must be at least 1"),
+        ({"min_clients": 4, "max_sites": 3}, r"min_clients \(4\) is more than max_sites \(3\)"),
         ({"deadline": 0}, "deadline must be above 0"),
         ({"address": "nowhere"}, "address must be host:port"),
         ({"plaintext": True, "address": "10.0.0.1:80"}, "plaintext is for this machine alone"),
@@ -150,7 +150,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], reas
         (["--sites", "turin,leeds,turin"], "site 'turin' exists already"),
         (["--sites", "leeds,turin", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
         (["--sites", "leeds,turin", "--fedfomo.num-download", "3"], "did you mean --fedfomo.num-downloads?"),
-        (["--sites", "leeds,turin,lyon", "--capacity", "2"], "capacity is 2, for 3 sites: raise --capacity"),
+        (["--sites", "leeds,turin,lyon", "--max-sites", "2"], "max_sites is 2, for 3 sites: raise --max-sites"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
@@ -173,9 +173,9 @@ def test_the_commands_make_a_federation_and_tell_its_state(tmp_path: Path) -> No
 def test_a_network_of_ones_own_goes_to_all(tmp_path: Path) -> None:
     folder, own = FederationFolder(tmp_path / "federation"), tmp_path / "own.py"
     with pytest.raises(InputError, match="there is no file"):
-        provision(folder, ["leeds"], FederationConfig(capacity=2), own)
+        provision(folder, ["leeds"], FederationConfig(max_sites=2), own)
     own.write_text("def make_model(): ...\n")
-    provision(folder, ["leeds"], FederationConfig(capacity=2), own)
+    provision(folder, ["leeds"], FederationConfig(max_sites=2), own)
     add_site(folder, "turin")
     places = (folder.path, folder.sites / "leeds", folder.sites / "turin")
     assert all((place / "model.py").read_text() == own.read_text() for place in places)

@@ -20,7 +20,7 @@ from fedfomo.cli import deploy
 from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.deployment.audit_log import fault_in
-from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope, Header
 from fedfomo.deployment.provisioning import add_site
 from fedfomo.deployment.server_run import serve
@@ -45,7 +45,7 @@ def _slot(folder: FederationFolder, name: str) -> int:
 
 def _read_by_the_server(folder: FederationFolder, site: MessageCipher, answer: bytes) -> Envelope:
     server = MessageCipher.read(folder.server / "sealing.key")
-    return Envelope.read(server.open(site.public_key, answer, Purpose.ANSWER))
+    return Envelope.read(server.decrypt(site.public_key, answer, Purpose.ANSWER))
 
 
 def _forging(folder: FederationFolder, forge: Callable[[Envelope], Envelope | bytes]) -> Any:
@@ -58,7 +58,7 @@ def _forging(folder: FederationFolder, forge: Callable[[Envelope], Envelope | by
             return answer(order)
         true = answer(order)
         forged = forge(_read_by_the_server(folder, sealer, true))
-        return sealer.seal(server, forged if isinstance(forged, bytes) else forged.to_bytes(), Purpose.ANSWER)
+        return sealer.encrypt(server, forged if isinstance(forged, bytes) else forged.to_bytes(), Purpose.ANSWER)
 
     return change
 
@@ -226,7 +226,7 @@ def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
 
     def grid_answer(order: bytes) -> bytes:
         sealer = MessageCipher.read(SiteFolder(folder.sites / "turin").seal)
-        return sealer.seal(SiteFolder(folder.sites / "turin").card().server_seal, b"", Purpose.ANSWER)
+        return sealer.encrypt(SiteFolder(folder.sites / "turin").card().server_seal, b"", Purpose.ANSWER)
 
     play(folder, change)
     assert grid.orders == []
@@ -250,7 +250,7 @@ def test_an_order_that_a_site_opens_and_sends_back_is_no_answer_either(tmp_path:
     def change(name: str, number: int, order: bytes, answer: Any) -> Any:
         if name != "lyon":
             return answer(order)
-        return sealer.seal(server, sealer.open(server, order, Purpose.ORDER), Purpose.ANSWER)
+        return sealer.encrypt(server, sealer.decrypt(server, order, Purpose.REQUEST), Purpose.ANSWER)
 
     models = play(folder, change)
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
@@ -316,7 +316,7 @@ def test_an_answer_that_comes_late_is_never_used(tmp_path: Path, without_lyon: A
 
 
 def test_a_round_that_too_few_answer_is_played_again(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, minimum=3, deadline=0.5)
+    folder = make_federation(tmp_path, min_clients=3, deadline=0.5)
     played: list[str] = []
 
     def change(site: str, number: int, order: bytes, answer: Any) -> Any:
@@ -337,7 +337,7 @@ class _SlowToSend(Loopback):
 
 
 def test_a_round_whose_orders_take_longer_to_send_than_the_deadline_is_complete(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, minimum=3, deadline=0.4)
+    folder = make_federation(tmp_path, min_clients=3, deadline=0.4)
     serve(_SlowToSend(folder), folder)
     assert [len(played["answered"]) for played in _rounds(folder)] == [3, 3]
     assert same(models_of(folder), simulated(folder))
@@ -352,7 +352,7 @@ def test_who_is_silent_does_not_keep_others_from_being_heard_while_orders_are_se
 
 
 def test_status_tells_why_a_round_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_federation(tmp_path, rounds=1, minimum=3)
+    folder = make_federation(tmp_path, rounds=1, min_clients=3)
     told: list[list[str]] = []
 
     def change(site: str, number: int, order: bytes, answer: Any) -> Any:
@@ -372,14 +372,14 @@ def test_status_tells_why_a_round_is_played_again(tmp_path: Path, monkeypatch: p
 
 def test_no_fewer_sites_are_asked_than_have_to_answer(tmp_path: Path) -> None:
     names = ("leeds", "turin", "lyon", "porto", "gent")
-    folder = make_federation(tmp_path, names, participation=0.3, minimum=2)  # ⌊0.3 · 5⌋ is 1
+    folder = make_federation(tmp_path, names, participation=0.3, min_clients=2)  # ⌊0.3 · 5⌋ is 1
     play(folder)
     assert [len(played["cohort"]) for played in _rounds(folder)] == [2, 2]
     assert all(played["answered"] == played["cohort"] for played in _rounds(folder))
 
 
 def test_others_are_asked_in_place_of_a_site_that_keeps_failing(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, ("leeds", "turin", "lyon", "porto"), participation=0.5, minimum=2)
+    folder = make_federation(tmp_path, ("leeds", "turin", "lyon", "porto"), participation=0.5, min_clients=2)
     asked: list[str] = []
 
     def change(site: str, number: int, order: bytes, answer: Any) -> Any:
@@ -396,7 +396,7 @@ def test_others_are_asked_in_place_of_a_site_that_keeps_failing(tmp_path: Path) 
 def test_sites_that_keep_failing_are_left_in_peace_for_longer_and_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make_federation(tmp_path, rounds=1, minimum=3)
+    folder = make_federation(tmp_path, rounds=1, min_clients=3)
     asked: list[str] = []
     paused: list[float] = []
 
@@ -461,7 +461,9 @@ def test_a_server_that_has_moved_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(_PowerCutError):
         play(folder, change)
-    moved = replace(folder.config(), address="127.0.0.1:8444", listen="127.0.0.1:9443", deadline=4.0, patience=0.02)
+    moved = replace(
+        folder.config(), address="127.0.0.1:8444", listen="127.0.0.1:9443", deadline=4.0, startup_timeout=0.02
+    )
     folder.settings.write_text(write_toml(moved))
     grid = Loopback(folder)
     serve(grid, folder)
@@ -477,7 +479,7 @@ def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> No
     key, server = SiteFolder(folder.sites / site), MessageCipher.read(folder.server / "sealing.key")
     before = _files_in(key)
     answers = [grid.worker(site).carry_out(order) for _ in range(10)]
-    opened = {server.open(MessageCipher.read(key.seal).public_key, answer, Purpose.ANSWER) for answer in answers}
+    opened = {server.decrypt(MessageCipher.read(key.seal).public_key, answer, Purpose.ANSWER) for answer in answers}
     assert len(opened) == 1
     assert _files_in(key) == before
 
@@ -499,11 +501,11 @@ def test_an_order_that_waited_until_its_round_was_over_is_neither_trained_nor_pa
     for number, order in enumerate(waited):
         answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(order, time.time() - 1))
         assert (answer.header["fault"], answer.tensors) == (f"round {number} is over", {})
-    assert not site.bill.exists()
+    assert not site.ledger.exists()
     assert not site.models.exists()
     answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(waited[0], time.time() + 600))
     assert answer.header["uploads"]
-    assert site.bill.exists()
+    assert site.ledger.exists()
 
 
 def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
@@ -583,15 +585,15 @@ def test_a_site_refuses_a_download_that_is_broken(tmp_path: Path) -> None:
     server = MessageCipher.read(folder.server / "sealing.key")
     site = SiteFolder(folder.sites / name)
     key = MessageCipher.read(site.seal)
-    order = Envelope.read(key.open(server.public_key, sealed, Purpose.ORDER))
+    order = Envelope.read(key.decrypt(server.public_key, sealed, Purpose.REQUEST))
     models = {n: torch.full_like(t, torch.nan) for n, t in order.tensors.items() if n.startswith("download/models")}
     assert models
     huge = {n: torch.full_like(t, 1e9) for n, t in models.items()}
     short = {n: t[:-1] for n, t in order.tensors.items() if n in models}
     for broken, reason in ((models, "not finite"), (huge, "norm"), (short, "coordinates")):
         changed = Envelope(order.header, {**order.tensors, **broken})
-        answer = grid.worker(name).carry_out(server.seal(key.public_key, changed.to_bytes(), Purpose.ORDER))
-        assert reason in Envelope.read(server.open(key.public_key, answer, Purpose.ANSWER)).header["fault"]
+        answer = grid.worker(name).carry_out(server.encrypt(key.public_key, changed.to_bytes(), Purpose.REQUEST))
+        assert reason in Envelope.read(server.decrypt(key.public_key, answer, Purpose.ANSWER)).header["fault"]
 
 
 def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: Path) -> None:
@@ -606,15 +608,15 @@ def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: 
         for name in names:
             key = MessageCipher.read(SiteFolder(folder.sites / name).seal)
             if name == receiver:
-                opened = key.open(server, sealed, Purpose.ORDER)
+                opened = key.decrypt(server, sealed, Purpose.REQUEST)
                 assert not any(secret in opened for secret in secrets)
             else:
-                with pytest.raises(SealError):
-                    key.open(server, sealed, Purpose.ORDER)
+                with pytest.raises(DecryptionError):
+                    key.decrypt(server, sealed, Purpose.REQUEST)
 
 
 def test_a_late_joiner_is_served_from_the_next_round(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, rounds=3, capacity=4)
+    folder = make_federation(tmp_path, rounds=3, max_sites=4)
 
     def change(site: str, number: int, order: bytes, answer: Any) -> Any:
         if number == 2:  # in the first round
@@ -679,12 +681,12 @@ def test_a_site_that_uploads_anothers_model_does_not_become_its_owner(tmp_path: 
         sealed = answer(order)
         if site != "lyon":
             return sealed
-        asked = Envelope.read(lyon.open(server.public_key, order, Purpose.ORDER))
-        given = Envelope.read(server.open(lyon.public_key, sealed, Purpose.ANSWER))
+        asked = Envelope.read(lyon.decrypt(server.public_key, order, Purpose.REQUEST))
+        given = Envelope.read(server.decrypt(lyon.public_key, sealed, Purpose.ANSWER))
         found = [tensor for name, tensor in asked.tensors.items() if name.startswith("download/models")]
         stolen = {"upload/model": found[0].clone()} if found and given.header["uploads"] else {}
         taken = Envelope(given.header, {**given.tensors, **stolen})
-        return lyon.seal(server.public_key, taken.to_bytes(), Purpose.ANSWER)
+        return lyon.encrypt(server.public_key, taken.to_bytes(), Purpose.ANSWER)
 
     play(folder, steal)
     makers: dict[str, str] = {}

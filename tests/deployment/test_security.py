@@ -23,7 +23,7 @@ from fedfomo.deployment.user_model import load_model
 pytestmark = pytest.mark.deployment
 
 LET_IN = "SuperNode ID"  # what a SuperNode says once the server has let it in
-SHORT = ("--rounds", "2", "--minimum", "3", "--capacity", "3", "--epochs", "1")
+SHORT = ("--rounds", "2", "--min-clients", "3", "--max-sites", "3", "--epochs", "1")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 def _other(place: Path) -> SiteFolder:
     """Make another federation, whose keys and authority are unknown here, and return one of its sites."""
     folder = FederationFolder(place / "other")
-    provision(folder, ["leeds"], FederationConfig(capacity=2))
+    provision(folder, ["leeds"], FederationConfig(max_sites=2))
     return SiteFolder(folder.sites / "leeds")
 
 

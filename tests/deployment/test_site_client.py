@@ -28,15 +28,17 @@ def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> 
         around = {**os.environ, SITE_VARIABLE: str(site.path), WORKER_VARIABLE: str(door)}
         worker = subprocess.Popen([sys.executable, "-m", "fedfomo.deployment.site_client"], env=around)
         try:
-            for forged in (b"", b"no seal at all", stranger.seal(leeds, order, Purpose.ORDER)):
+            for forged in (b"", b"no seal at all", stranger.encrypt(leeds, order, Purpose.REQUEST)):
                 with pytest.raises(RefusedError, match="its log says why"):
                     send(door, forged, math.inf)
             answer = Envelope.read(
-                server.open(leeds, send(door, server.seal(leeds, order, Purpose.ORDER), math.inf), Purpose.ANSWER)
+                server.decrypt(
+                    leeds, send(door, server.encrypt(leeds, order, Purpose.REQUEST), math.inf), Purpose.ANSWER
+                )
             )
             assert "federation" in answer.header["fault"]  # the worker read this one, and found it empty
             assert worker.poll() is None
         finally:
             worker.kill()
             worker.wait()
-    assert (site.path / "site.log").read_text().count("an order is refused: it was not sealed by its sender") == 3
+    assert (site.path / "site.log").read_text().count("a request is refused: it was not sealed by its sender") == 3

@@ -25,7 +25,7 @@ def _departures(place: Path, caplog: pytest.LogCaptureFixture, privacy: str = ""
 
     def listen(name: str, number: int, order: bytes, answer: Answer) -> Any:
         sealed = answer(order)
-        sizes.append(len(server.open(MessageCipher.read(site.seal).public_key, sealed, Purpose.ANSWER)))
+        sizes.append(len(server.decrypt(MessageCipher.read(site.seal).public_key, sealed, Purpose.ANSWER)))
         return sealed
 
     with caplog.at_level(logging.INFO, "fedfomo.deployment.site_client"):

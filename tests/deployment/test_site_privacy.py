@@ -24,7 +24,7 @@ from fedfomo.privacy.engine import PrivacyEngine
 from in_memory_transport import Loopback, honest, make_federation, models_of, play
 
 NOISE = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
-OWN_AFFAIR = "its privacy settings, or its bill, cannot be used; the site's log says why"
+OWN_AFFAIR = "its privacy settings, or its ledger, cannot be used; the site's log says why"
 # Of twelve records, five are expected in each of three steps a round.
 A_ROUND = {Query("training", 2.0, 5 / 12): 3}
 
@@ -48,14 +48,14 @@ def _rounds(folder: FederationFolder) -> list[dict[str, Any]]:
 
 
 def _told(site: SiteFolder) -> list[str]:
-    return json.loads(site.bill.read_text())["spent"]
+    return json.loads(site.ledger.read_text())["spent"]
 
 
 def test_without_settings_nothing_is_different(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     assert same(play(folder), simulated(folder))
     assert _told(_site(folder)) == ["no guarantee: 3 answers left without noise"]  # two rounds, and the last update
-    assert SitePrivacy(_site(folder)).bill() == {}
+    assert SitePrivacy(_site(folder)).ledger() == {}
 
 
 def test_a_site_that_is_asked_for_the_first_time_at_the_very_end_goes_on_like_all_others(tmp_path: Path) -> None:
@@ -80,33 +80,33 @@ def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than
 
     def again() -> Envelope:
         sealed = grid.worker("leeds").carry_out(order)
-        return Envelope.read(server.open(_public_seal(folder), sealed, Purpose.ANSWER))
+        return Envelope.read(server.decrypt(_public_seal(folder), sealed, Purpose.ANSWER))
 
     as_it_was = again()
     assert as_it_was.header["after_training"] is not None
-    bill = site.bill.read_bytes()
-    site.bill.unlink()
+    bill = site.ledger.read_bytes()
+    site.ledger.unlink()
     assert again().header["fault"] == OWN_AFFAIR
-    site.bill.write_bytes(bill)
+    site.ledger.write_bytes(bill)
     _protect(folder)
     noisy = again()
     assert noisy.header["after_training"] is None
     assert not torch.equal(noisy.tensors["upload/model"], as_it_was.tensors["upload/model"])
-    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 3
+    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 3
 
 
 def test_every_round_is_on_the_bill(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
     site = _protect(folder)
     play(folder)
-    bill = SitePrivacy(site).bill()
+    bill = SitePrivacy(site).ledger()
     assert {look: times for look, times in bill.items() if look.records == "training"} == {
         look: 3 * times for look, times in A_ROUND.items()
     }
-    told = json.loads(site.bill.read_text())["spent"]
+    told = json.loads(site.ledger.read_text())["spent"]
     assert f"ε = {epsilon_of(bill, 'training', 0.01):.2f}" in told[0]
     assert "validation records: no guarantee" in told[0]
-    assert site.bill.stat().st_mode & 0o077 == 0
+    assert site.ledger.stat().st_mode & 0o077 == 0
 
 
 def test_noise_comes_from_nothing_that_the_server_knows(tmp_path: Path) -> None:
@@ -135,12 +135,12 @@ def test_an_answer_that_is_sent_again_is_not_paid_again(tmp_path: Path) -> None:
     site = _protect(folder)
     grid = Loopback(folder)
     serve(grid, folder)
-    bill = site.bill.read_bytes()
+    bill = site.ledger.read_bytes()
     order = next(order for name, order in grid.orders if name == "leeds")
     first, second = (grid.worker("leeds").carry_out(order) for _ in range(2))
     sealer, public = MessageCipher.read(folder.server / "sealing.key"), _public_seal(folder)
-    assert sealer.open(public, first, Purpose.ANSWER) == sealer.open(public, second, Purpose.ANSWER)
-    assert site.bill.read_bytes() == bill
+    assert sealer.decrypt(public, first, Purpose.ANSWER) == sealer.decrypt(public, second, Purpose.ANSWER)
+    assert site.ledger.read_bytes() == bill
 
 
 def test_a_round_whose_answer_is_lost_is_paid_again(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_round_whose_answer_is_lost_is_paid_again(tmp_path: Path) -> None:
     for path in site.memory.glob("*-0*.parcel"):
         path.unlink()
     grid.worker("leeds").carry_out(next(order for name, order in grid.orders if name == "leeds"))
-    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 6
+    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 6
 
 
 def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch
     site = _protect(folder)
 
     def full(path: Path, *content: bytes, **how: Any) -> None:
-        if path == site.bill:
+        if path == site.ledger:
             raise OSError(28, "No space left on device")
         write_atomically(path, *content, **how)
 
@@ -189,7 +189,7 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
 
     models = play(folder, listen)
     assert uploads == {0: True, 1: True, 2: False, 3: False, 4: False}
-    assert epsilon_of(SitePrivacy(site).bill(), "training", 0.01) <= two_rounds + 1e-6
+    assert epsilon_of(SitePrivacy(site).ledger(), "training", 0.01) <= two_rounds + 1e-6
     assert math.isfinite(float(models["leeds"]["0.weight"].sum()))
 
 
@@ -199,13 +199,13 @@ def test_a_server_that_asks_for_more_gets_no_more_than_the_budget(tmp_path: Path
     text = folder.settings.read_text()
     folder.settings.write_text(text.replace("epochs = 1", "epochs = 50").replace("rounds = 2", "rounds = 6"))
     play(folder)
-    assert epsilon_of(SitePrivacy(site).bill(), "training", 0.01) <= 3.0
+    assert epsilon_of(SitePrivacy(site).ledger(), "training", 0.01) <= 3.0
 
 
 def test_without_its_bill_nothing_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = make_federation(tmp_path)
     site = _protect(folder)
-    site.bill.write_text('{"looks": [')
+    site.ledger.write_text('{"looks": [')
     play(folder)
     assert all(_slot(folder) not in line["answered"] for line in _rounds(folder))
     assert OWN_AFFAIR in _rounds(folder)[0]["faults"][str(_slot(folder))]
@@ -231,7 +231,7 @@ def test_a_site_that_has_lost_its_settings_or_its_bill_sends_nothing_until_it_sa
     assert [slot in line["answered"] for line in _rounds(folder)] == [True, False, False]
     assert _rounds(folder)[1]["faults"][str(slot)] == OWN_AFFAIR
     assert "restore it, or write off = true into" in caplog.text
-    assert site.bill.exists() == ("bill" not in lost)
+    assert site.ledger.exists() == ("bill" not in lost)
     with pytest.raises(InputError, match="restore it, or write off = true into"):
         what_leaves(site)
 
@@ -249,7 +249,7 @@ def test_a_site_that_says_off_goes_on_without_protection_and_its_bill_claims_non
     slot = str(_slot(folder))
     assert [slot in line["after_update"] for line in _rounds(folder)] == [False, True, True]
     assert _told(site) == ["no guarantee: 3 answers left without noise"]
-    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 3
+    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 3
 
 
 def test_the_last_update_is_on_the_bill_too(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_no_epsilon_is_claimed_that_leaves_unprotected_rounds_out(
     assert [slot in line["after_update"] for line in _rounds(folder)] == [True, False, False]
     assert _told(site) == ["no guarantee: 1 answer left without noise"]
     assert "no guarantee: 1 answer left without noise" in caplog.text
-    assert SitePrivacy(site).bill()[next(iter(A_ROUND))] == 6
+    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 6
     assert "no guarantee: 1 answer left without noise" in what_leaves(site)
     assert "ε" not in what_leaves(site)
 
@@ -299,10 +299,10 @@ def test_a_site_that_dies_before_its_first_bill_has_lost_none(tmp_path: Path, mo
         death.setattr(PrivacyEngine, "check", killed)
         with pytest.raises(KeyboardInterrupt):
             serve(grid, folder)
-    assert not site.bill.exists()
+    assert not site.ledger.exists()
     order = next(order for name, order in grid.orders if name == "leeds")
     grid.worker("leeds").carry_out(order)
-    assert SitePrivacy(site).bill() == A_ROUND
+    assert SitePrivacy(site).ledger() == A_ROUND
 
 
 def test_the_server_is_not_told_what_is_wrong_with_a_sites_settings(
@@ -318,17 +318,19 @@ def test_the_server_is_not_told_what_is_wrong_with_a_sites_settings(
 @pytest.mark.deployment
 def test_a_protected_site_pays_for_every_answer_in_real_processes_and_through_a_crash(tmp_path: Path) -> None:
     epochs = 2
-    with federation(tmp_path, "--rounds", "8", "--minimum", "2", "--capacity", "3", "--epochs", str(epochs)) as made:
+    with federation(
+        tmp_path, "--rounds", "8", "--min-clients", "2", "--max-sites", "3", "--epochs", str(epochs)
+    ) as made:
         site = _protect(made.folder, NOISE.replace("0.01", "1e-4"))
         made.start_server()
         made.start_sites(*SITES)
-        made.wait_for(lambda: site.bill.exists() and made.rounds_done() >= 2)
+        made.wait_for(lambda: site.ledger.exists() and made.rounds_done() >= 2)
         kill(made.pid("leeds", "flower-supernode"))
         made.wait()
         slot = _slot(made.folder)
         answered = sum(slot in line["answered"] for line in made.rounds())
         scores = {who for line in made.rounds() for who in line["after_update"] | line["after_training"]}
-        bill = SitePrivacy(site).bill()
+        bill = SitePrivacy(site).ledger()
         (look,) = [look for look in bill if look.records == "training"]
         steps = epochs * math.ceil(1 / look.chance)
         assert bill[look] % steps == 0

@@ -102,7 +102,7 @@ def test_nobody_is_clustered_by_or_waits_for_who_has_left(method: str) -> None:
 
 
 def test_no_model_of_who_left_while_the_server_waited_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_federation(tmp_path, rounds=2, minimum=2, method="fedfomo-as-coded", options=LATEST)
+    folder = make_federation(tmp_path, rounds=2, min_clients=2, method="fedfomo-as-coded", options=LATEST)
 
     def lose(site: str, number: int, order: bytes, answer: Any) -> Any:
         if number == 3:  # the last of the first round
@@ -135,9 +135,9 @@ def test_a_site_that_was_struck_from_the_registry_by_hand_stops_nobody(tmp_path:
             raise KeyboardInterrupt
         if site != "lyon":
             return answer(order)
-        given = Envelope.read(server.open(lyon.public_key, answer(order), Purpose.ANSWER))
+        given = Envelope.read(server.decrypt(lyon.public_key, answer(order), Purpose.ANSWER))
         refused = Envelope(given.header, {**given.tensors, "upload/more": torch.zeros(1)})
-        return lyon.seal(server.public_key, refused.to_bytes(), Purpose.ANSWER)
+        return lyon.encrypt(server.public_key, refused.to_bytes(), Purpose.ANSWER)
 
     with pytest.raises(KeyboardInterrupt):
         serve(Loopback(folder, forge_and_die), folder)
@@ -149,7 +149,7 @@ def test_a_site_that_was_struck_from_the_registry_by_hand_stops_nobody(tmp_path:
 
 
 def test_neither_slot_nor_name_of_who_has_left_is_anybody_elses(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, capacity=4)
+    folder = make_federation(tmp_path, max_sites=4)
     slot = _slot(folder, "lyon")
     assert [site.name for site in remove_site(folder, "lyon")] == ["leeds", "turin"]
     add_site(folder, "porto")
@@ -257,7 +257,7 @@ class _Server(ServerProcess):
 
 @pytest.mark.deployment
 def test_a_site_leaves_while_the_federation_runs(tmp_path: Path) -> None:
-    settings = ("--rounds", "6", "--minimum", "2", "--capacity", "4", "--epochs", "1")
+    settings = ("--rounds", "6", "--min-clients", "2", "--max-sites", "4", "--epochs", "1")
     with federation(tmp_path, *settings, sites=(*SITES, "porto")) as made:
         made.start_server()
         made.start_sites(*SITES)  # Porto is never on line

@@ -14,7 +14,7 @@ from fedfomo.deployment.status import sentences
 
 def test_words_that_a_terminal_would_obey_are_not_passed_on(tmp_path: Path) -> None:
     folder = FederationFolder(tmp_path / "federation")
-    provision(folder, ["leeds"], FederationConfig(capacity=3))
+    provision(folder, ["leeds"], FederationConfig(max_sites=3))
     status = {"rounds_done": 2, "rounds": 5, "asked": [], "answered": [], "faults": {"leeds": "x\ud800\n\x1b[2J"}}
     numbers = {"bytes_sent": 1, "bytes_received": 1, "seconds": 1.0, "time": time.time()}
     folder.status.write_text(json.dumps({**status, **numbers}))
@@ -23,7 +23,7 @@ def test_words_that_a_terminal_would_obey_are_not_passed_on(tmp_path: Path) -> N
 
 def test_absences_refusals_and_odd_uploads_are_told_by_name(tmp_path: Path) -> None:
     folder = FederationFolder(tmp_path / "federation")
-    provision(folder, ["leeds", "turin", "lyon"], FederationConfig(capacity=3))
+    provision(folder, ["leeds", "turin", "lyon"], FederationConfig(max_sites=3))
     status = {
         "rounds_done": 2,
         "rounds": 5,
@@ -46,7 +46,7 @@ def test_absences_refusals_and_odd_uploads_are_told_by_name(tmp_path: Path) -> N
 
 def test_a_delivery_log_is_told_of_as_soon_as_it_is_there_and_missed_when_it_is_gone(tmp_path: Path) -> None:
     folder = FederationFolder(tmp_path / "federation")
-    provision(folder, ["leeds"], FederationConfig(capacity=2))
+    provision(folder, ["leeds"], FederationConfig(max_sites=2))
     assert not any("delivery log" in line for line in sentences(folder))
     DeliveryLog(folder.deliveries).add({"event": "sent"})
     assert "delivery log: 1 lines, whole" in list(sentences(folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from federations import below
-from fedfomo.deployment.subprocesses import ProcessGroup, alone, is_alive, wait_until
+from fedfomo.deployment.subprocesses import ProcessGroup, exclusive_supervisor, is_alive, wait_until
 from fedfomo.errors import InputError
 
 SLEEPER = """
@@ -29,9 +29,9 @@ time.sleep(300)
 
 SECOND = """
 from pathlib import Path
-from fedfomo.deployment.subprocesses import alone
+from fedfomo.deployment.subprocesses import exclusive_supervisor
 
-with alone(Path("{}"), "X"):
+with exclusive_supervisor(Path("{}"), "X"):
     pass
 """
 
@@ -66,7 +66,7 @@ def test_there_is_one_supervisor_and_it_ends_what_another_left_behind(tmp_path: 
         assert wait_until(lambda: len(below(orphan.pid)) == 1, 30)
         (child,) = below(orphan.pid)
         second = SECOND.format(tmp_path)
-        with alone(tmp_path, "FEDFOMO_TEST"):
+        with exclusive_supervisor(tmp_path, "FEDFOMO_TEST"):
             assert orphan.wait(30) == -9
             assert wait_until(lambda: not is_alive(child), 30)
             assert stranger.poll() is None
@@ -82,7 +82,7 @@ def test_there_is_one_supervisor_and_it_ends_what_another_left_behind(tmp_path: 
 
 def test_a_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
     around = {**os.environ, "FEDFOMO_TEST": str(tmp_path)}
-    with alone(tmp_path, "FEDFOMO_TEST"):
+    with exclusive_supervisor(tmp_path, "FEDFOMO_TEST"):
         runaway = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=around)
         assert runaway.poll() is None
     assert runaway.wait(30) == -9

@@ -19,7 +19,7 @@ from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.rng import stream
 from fedfomo.core.round import configure_clients, run_round
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.flower_transport import FlowerExchange
+from fedfomo.deployment.flower_transport import FlowerTransport
 from fedfomo.deployment.protocol import Envelope, below
 from fedfomo.simulation.problem import FederatedProblem
 from scorecard import Torture
@@ -50,8 +50,8 @@ class BadPost:
             flat = self._bad if client == HOSTILE else self._uploads[client]
             if flat is not None:
                 content = Envelope({"uploads": True}, below("upload", flat)).to_bytes()
-                sealed = site.seal(server.public_key, content, Purpose.ANSWER)
-                yield client, Envelope.read(server.open(site.public_key, sealed, Purpose.ANSWER))
+                sealed = site.encrypt(server.public_key, content, Purpose.ANSWER)
+                yield client, Envelope.read(server.decrypt(site.public_key, sealed, Purpose.ANSWER))
 
     def note_upload(self, slot: int, round: int, models: messages.Flat, is_refused: bool) -> None:
         """Nothing is logged here."""
@@ -77,7 +77,7 @@ class Stage:
     def play(self, bad: messages.Flat | None) -> tuple[Any, dict[int, str]]:
         """Play the round with a bad upload, or without any of that client; return the state and who was refused."""
         post: Any = BadPost(self.uploads, bad)
-        exchange = FlowerExchange(
+        exchange = FlowerTransport(
             post, self.algorithm, {"limit": torch.inf, "num_clients": len(self.clients)}, {}, 1.0, 1
         )
         played = run_round(federation_of(self.problem, self.algorithm), self.state, 1, self.clients, exchange)

@@ -23,7 +23,7 @@ FEDERATION = """
 import sys
 from pathlib import Path
 from federations import SITES, federation, same
-with federation(Path(sys.argv[1]), "--rounds", "2", "--minimum", "3", "--capacity", "3") as made:
+with federation(Path(sys.argv[1]), "--rounds", "2", "--min-clients", "3", "--max-sites", "3") as made:
     made.start_server()
     made.start_sites(*SITES)
     made.wait()

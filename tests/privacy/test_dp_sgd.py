@@ -32,7 +32,7 @@ def test_a_gradient_by_hand() -> None:
     model = scalar_model()
     batch = private(targets(1.0, 0.1, -3.0))
     assert DpSgd(HALFWAY, 2.0, 1.0).gradient(model, batch).tolist() == pytest.approx([0.6])
-    assert batch.meter.ledger == {Query("training", 2.0, 1.0): 1}
+    assert batch.tracker.ledger == {Query("training", 2.0, 1.0): 1}
     # With a clip of 4: (1.8 + 2 · 4) / 3.
     assert DpSgd(HALFWAY, 2.0, 4.0).gradient(model, private(targets(1.0, 0.1, -3.0))).tolist() == pytest.approx(
         [9.8 / 3]
@@ -48,14 +48,14 @@ def test_a_sum_is_divided_by_the_expected_size_whatever_the_real_one() -> None:
         sizes.add(len(batch))
         assert trainer.gradient(scalar_model(), batch).tolist() == pytest.approx([0.5])  # at the minimum, noise alone
     assert len(sizes) > 2
-    assert whole.meter.ledger == {Query("training", 1.0, 0.5): 20}
+    assert whole.tracker.ledger == {Query("training", 1.0, 0.5): 20}
 
 
 def test_an_empty_batch_is_a_step_of_noise_and_is_paid_for() -> None:
     batch = private(targets(), chance=0.1)
-    empty = PrivateExamples(batch.opened(), batch.records, batch.meter, 0.1, 5.0, b"a draw")
+    empty = PrivateExamples(batch.opened(), batch.records, batch.tracker, 0.1, 5.0, b"a draw")
     assert DpSgd(HALFWAY, 1.0, 2.0).gradient(scalar_model(), empty).tolist() == pytest.approx([2.0 / 5])
-    assert batch.meter.ledger == {Query("training", 1.0, 0.1): 1}
+    assert batch.tracker.ledger == {Query("training", 1.0, 0.1): 1}
 
 
 def test_every_example_comes_with_the_same_chance_by_itself() -> None:
@@ -106,9 +106,9 @@ def test_what_stays_is_trained_without_noise_to_the_bit() -> None:
     model, examples = initialised(perceptron), points(12, 0, stream(0))
     start, sealed = model.read(), private(points(12, 0, stream(0)))
     plain = Sgd(batch_size=5).train(model, TrainingJob(start, examples, 0, stream(5)))
-    task = TrainingJob(start, sealed, 0, stream(5), stays=True)
+    task = TrainingJob(start, sealed, 0, stream(5), local_only=True)
     assert torch.equal(DpSgd(Sgd(batch_size=5), 1.0, 1.0).train(model, task), plain)
-    assert sealed.meter.ledger == {}
+    assert sealed.tracker.ledger == {}
 
 
 def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:
@@ -118,16 +118,16 @@ def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:
     first, second = trainer.batches(whole, 1, stream(0, "sampling"))
     for batch in (first, second, first):
         trainer.gradient(scalar_model(), batch)
-    assert whole.meter.ledger == {Query("training", 2.0, 0.5): 1, Query("training", 2.0 / 2**0.5, 0.5): 1}
+    assert whole.tracker.ledger == {Query("training", 2.0, 0.5): 1, Query("training", 2.0 / 2**0.5, 0.5): 1}
     again = next(trainer.batches(whole, 1, stream(0, "sampling")))  # drawn anew from the same state: the same sample
     trainer.gradient(scalar_model(), again)
-    assert whole.meter.ledger == {Query("training", 2.0, 0.5): 1, Query("training", 2.0 / 3**0.5, 0.5): 1}
+    assert whole.tracker.ledger == {Query("training", 2.0, 0.5): 1, Query("training", 2.0 / 3**0.5, 0.5): 1}
 
 
 def test_what_was_cleared_pays_for_nothing_else() -> None:
     training, judging = Query("training", 1.0, 0.5), Query("validation", 1.0, 1.0)
     meter = BudgetTracker(Ones(), {}, lambda bill: sum(bill.values()) <= 3)
-    meter.clear(training, 2)
+    meter.reserve(training, 2)
     meter.charge(judging)
     with pytest.raises(BudgetError):  # the two that were cleared are spoken for
         meter.charge(judging)
@@ -145,7 +145,7 @@ def test_a_second_look_at_a_sample_takes_up_what_was_cleared_for_it() -> None:
         Ones(), {}, lambda bill: sum(times / kind.noise**2 for kind, times in bill.items()) <= 4 + 1e-9
     )
     for _ in range(2):  # two trainings on the same two samples
-        meter.clear(look, 2)
+        meter.reserve(look, 2)
         for sample in (b"first", b"second"):
             meter.pay_for_sample(look, sample)
     assert meter.ledger == {Query("training", 1 / 2**0.5, 0.5): 2}

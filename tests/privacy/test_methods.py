@@ -57,7 +57,7 @@ def test_a_method_that_reads_records_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", JUDGE_BY_TRAINING)
 def test_a_method_that_judges_by_training_records_wants_a_noisy_judge(name: str) -> None:
     problem = replace(points_problem(), privacy=replace(PRIVACY, validation_noise=None))
-    with pytest.raises(InputError, match="judges models by training records"):
+    with pytest.raises(InputError, match="evaluates models on training records"):
         simulate(problem, make_algorithm(name), TWO_ROUNDS)
 
 

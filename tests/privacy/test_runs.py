@@ -267,7 +267,7 @@ def test_records_are_out_of_reach_of_whoever_does_not_pay() -> None:
             look()
     with pytest.raises(InputError, match="past the noise"):
         _ = next(sealed.batches(2)).labels
-    both = sealed.joined(data.validation, PrivateExamples(data.validation, ("validation",), sealed.meter))
+    both = sealed.joined(data.validation, PrivateExamples(data.validation, ("validation",), sealed.tracker))
     assert both.records == ("training", "validation")
     assert len(both) == 20
 

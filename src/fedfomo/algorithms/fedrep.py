@@ -86,13 +86,15 @@ class FedRep(Algorithm[Representation, Representation, Upload, Memory]):
         received = join(is_head, memory.model[is_head], download.body)
         # Departs from the paper: head and body share one round's epochs, where it gives the head 10 of its own.
         epochs = max(1, client.trainer.epochs - self._body_epochs(client))
-        model = client.train(received, moving=is_head[: client.num_trainable], epochs=epochs, purpose="head")
+        model = client.train(received, trainable_mask=is_head[: client.num_trainable], epochs=epochs, purpose="head")
         return Personalised(model, Memory(model))
 
     def train(self, client: Client, download: Representation, memory: Memory) -> Trained[Upload, Memory]:
         """Train the representation under the head."""
         is_head = self._is_head(client.start)
-        model = client.train(memory.model, moving=~is_head[: client.num_trainable], epochs=self._body_epochs(client))
+        model = client.train(
+            memory.model, trainable_mask=~is_head[: client.num_trainable], epochs=self._body_epochs(client)
+        )
         return Trained(Upload(model[~is_head], len(client.data.train)), Memory(model), model)
 
     def _body_epochs(self, client: Client) -> int:

@@ -67,7 +67,7 @@ class Local(NoServer):
 
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
         """Go on training the own model, or the best."""
-        own = client.train(memory.own if memory.best is None else memory.best, stays=True)
+        own = client.train(memory.own if memory.best is None else memory.best, local_only=True)
         return Trained(None, replace(memory, own=own), own)
 
 

@@ -29,5 +29,5 @@ class LocalAll(NoServer):
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
         """Go on training the own model on both sets."""
         both = client.data.train.joined(client.data.validation)
-        own = client.train(memory.own, examples=both, stays=True)
+        own = client.train(memory.own, examples=both, local_only=True)
         return Trained(None, Memory(own), own)

@@ -152,7 +152,7 @@ class Mapper(AveragingServer[Memory]):
         coordinates = client.model.layout.coordinates_below(part)
         moving = torch.zeros(client.model.layout.size, dtype=torch.bool)
         moving[coordinates] = True
-        return client.train(mixture, moving=moving[: client.num_trainable])[coordinates]
+        return client.train(mixture, trainable_mask=moving[: client.num_trainable])[coordinates]
 
 
 def train_through(client: Client, part: Tensor, mixture: Tensor, weight: float) -> Tensor:

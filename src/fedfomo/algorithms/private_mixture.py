@@ -127,13 +127,13 @@ class PrivateMixture(AveragingServer[Memory]):
         moving[places.gate] = client.round >= self.gate_waits
         theta = places.joined(download.model, memory)
         if self.shared_learns_from == "mixture":
-            trained = client.train(theta, moving=moving[: client.num_trainable])
+            trained = client.train(theta, trainable_mask=moving[: client.num_trainable])
         else:
             shared = self._train_shared(client, theta, places)
             moving[places.shared] = False
             theta[places.shared] = shared
             stays = moving[: client.num_trainable]
-            trained = client.train(theta, moving=stays, stays=True, purpose="train what stays")
+            trained = client.train(theta, trainable_mask=stays, local_only=True, purpose="train what stays")
             trained[places.shared] = shared  # its buffers were carried along
         upload = Upload(trained[places.shared], len(client.data.train))
         return Trained(upload, Memory(trained[places.private], trained[places.gate]), trained)
@@ -144,4 +144,4 @@ class PrivateMixture(AveragingServer[Memory]):
         alone[places.shared], alone[places.gate[-1]] = theta[places.shared], CERTAIN
         moving = torch.zeros(client.model.layout.size, dtype=torch.bool)
         moving[places.shared] = True
-        return client.train(alone, moving=moving[: client.num_trainable])[places.shared]
+        return client.train(alone, trainable_mask=moving[: client.num_trainable])[places.shared]

@@ -108,8 +108,8 @@ def init(arguments: list[str]) -> None:
 
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
     settings = config.settings
-    capacity = settings.capacity or 2 * len(names)
-    settings = replace(settings, capacity=capacity, options=options[method])
+    max_sites = settings.max_sites or 2 * len(names)
+    settings = replace(settings, max_sites=max_sites, options=options[method])
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
@@ -134,9 +134,11 @@ def remove_site(arguments: list[str]) -> None:
     folder = FederationFolder(config.folder)
     staying = provisioning.remove_site(folder, config.name)
     console.print(f"{config.name} has left: a running server asks it nothing from the next round on", soft_wrap=True)
-    minimum = folder.config().minimum
-    if len(staying) < minimum:
-        warn(f"{len(staying)} of at least {minimum} sites stay: no round is played until `deploy add-site` adds more")
+    min_clients = folder.config().min_clients
+    if len(staying) < min_clients:
+        warn(
+            f"{len(staying)} of at least {min_clients} sites stay: no round is played until `deploy add-site` adds more"
+        )
 
 
 def server(arguments: list[str]) -> None:
@@ -177,9 +179,9 @@ def status(arguments: list[str]) -> None:
 
 def what_leaves(site: SiteFolder) -> str:
     """Say what a site sends, and what it has settled about its records."""
-    from fedfomo.deployment.privacy_ledger import settled
+    from fedfomo.deployment.privacy_ledger import load_ledger
 
-    settings, bill = settled(site)
+    settings, ledger = load_ledger(site)
     kinds = "numbers of records, and what was found out about models that were sent here; never examples"
     if not settings.is_on:
         leaves = f"models as they were trained, test scores, {kinds}"
@@ -187,7 +189,7 @@ def what_leaves(site: SiteFolder) -> str:
     limit = settings.epsilon if settings.budget is None else settings.budget
     judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"
     training = f"training records: ε at most {limit:g} (δ = {settings.delta:g}); validation records: {judged}"
-    spent = f"{bill.fault or training}; {site.bill} says what was spent"
+    spent = f"{ledger.fault or training}; {site.ledger} says what was spent"
     return f"what leaves this site: models trained with noise, {kinds}; {spent}"
 
 

@@ -31,7 +31,7 @@ class FederationInfo:
     num_clients: int  # ids are below this; a federation may keep room for clients that join later
     rounds: int  # T: how many are planned
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
-    targets: tuple[int, ...] | None = None  # likewise, of the data that it judges by and is judged on
+    targets: tuple[int, ...] | None = None  # likewise, of its validation and test data
     present: tuple[ClientId, ...] | None = None  # who is there from the start, as the server knows; None: all of them
 
     @property
@@ -41,7 +41,7 @@ class FederationInfo:
 
 
 class Evaluator(Protocol):
-    """The one way in which a client's data are read to judge models."""
+    """The one way in which a client's data are read to evaluate models."""
 
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss; NaN for each if there are no examples."""
@@ -61,7 +61,9 @@ class ComputeCost:
     """What a client has computed so far in a round."""
 
     gradients: int = 0  # examples × passes that were differentiated
-    losses: list[float] = field(default_factory=list[float])  # of the models that it judged, as its judge told them
+    losses: list[float] = field(
+        default_factory=list[float]
+    )  # of the models that it evaluated, as its evaluator returned them
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Client:
     trainer: LocalTrainer
     round: int
     seed: int
-    judge: Evaluator = field(default_factory=ExactEvaluator)
+    evaluator: Evaluator = field(default_factory=ExactEvaluator)
     effort: ComputeCost = field(default_factory=ComputeCost)
 
     @property
@@ -94,19 +96,19 @@ class Client:
         *,
         penalty: Penalty | None = None,
         epochs: int | None = None,
-        moving: Tensor | None = None,
-        stays: bool = False,
+        trainable_mask: Tensor | None = None,
+        local_only: bool = False,
         examples: Examples | None = None,
         purpose: str = "train",
     ) -> Tensor:
         """Train from `start` on the client's training examples, or on others of its own.
 
-        Two trainings with the same purpose see the same batches; `moving` is a mask of the coordinates that may
-        change; `stays` promises that nothing that comes of it, not even indirectly, ever leaves the client.
+        Two trainings with the same purpose see the same batches; `trainable_mask` is a mask of the coordinates that may
+        change; `local_only` promises that nothing that comes of it, not even indirectly, ever leaves the client.
         """
         examples = self.data.train if examples is None else examples
         self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)
-        task = TrainingJob(start, examples, self.round, self._rng(purpose), penalty, epochs, moving, stays)
+        task = TrainingJob(start, examples, self.round, self._rng(purpose), penalty, epochs, trainable_mask, local_only)
         return self.trainer.train(self.model, task)
 
     def descent(self, purpose: str = "train") -> GradientSteps:
@@ -114,14 +116,14 @@ class Client:
         return GradientSteps(self, self._rng(purpose))
 
     def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
-        """Judge models on the client's target; NaN for each if it has no validation data."""
-        losses = self.judge.losses(self.model, models, self.data.validation)
+        """Evaluate models on the client's target; NaN for each if it has no validation data."""
+        losses = self.evaluator.losses(self.model, models, self.data.validation)
         self.effort.losses += losses.tolist()
         return losses
 
     def training_losses(self, models: Sequence[Tensor], examples: Examples | None = None) -> Tensor:
-        """Judge models on the client's training examples, or on some of them."""
-        return self.judge.losses(self.model, models, self.data.train if examples is None else examples)
+        """Evaluate models on the client's training examples, or on some of them."""
+        return self.evaluator.losses(self.model, models, self.data.train if examples is None else examples)
 
     def random(self, purpose: str) -> torch.Generator:
         """Return a generator for an algorithm's own draws on this client in this round."""

@@ -65,7 +65,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class ClientData:
-    """What one client owns: it trains on one set, judges models on the second, and is judged on the third."""
+    """What one client owns: it trains on one set, evaluates models on the second, and is tested on the third."""
 
     train: Examples
     validation: Examples
@@ -73,7 +73,7 @@ class ClientData:
 
 
 def can_contribute(data: ClientData) -> bool:
-    """Tell whether a client has data both to train on and to judge by; if not, nothing of it is sent on."""
+    """Tell whether a client has data both to train on and to evaluate on; if not, nothing of it is sent on."""
     return is_enough(len(data.train), len(data.validation))
 
 

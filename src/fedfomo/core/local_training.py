@@ -50,8 +50,8 @@ class TrainingJob:
     rng: torch.Generator
     penalty: Penalty | None = None
     epochs: int | None = None  # None: as many as the trainer's
-    moving: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
-    stays: bool = False  # nothing that comes of it, not even indirectly, ever leaves the client
+    trainable_mask: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
+    local_only: bool = False  # nothing that comes of it, not even indirectly, ever leaves the client
 
     def constrain(self, gradient: Tensor, theta: Tensor) -> None:
         """Add the penalty's gradient, and stop the coordinates that may not move; penalties live in main memory."""
@@ -59,8 +59,8 @@ class TrainingJob:
             here = gradient.cpu()  # itself, unless it is on another device
             self.penalty.add_gradient(here, theta.cpu())
             gradient.copy_(here)
-        if self.moving is not None:
-            gradient.mul_(self.moving.to(gradient.device))
+        if self.trainable_mask is not None:
+            gradient.mul_(self.trainable_mask.to(gradient.device))
 
 
 class LocalTrainer(Protocol):

@@ -82,7 +82,9 @@ class Stack:
         active = (weights.sum(2, keepdim=True) > 0) * rates
         row = torch.arange(len(tasks), device=device)[:, None]
         constrained = [
-            (client, task) for client, task in enumerate(tasks) if task.penalty is not None or task.moving is not None
+            (client, task)
+            for client, task in enumerate(tasks)
+            if task.penalty is not None or task.trainable_mask is not None
         ]
         velocity: Tensor | None = None
         for chosen, weight, step in zip(batches, weights, active, strict=True):

@@ -1,7 +1,7 @@
 """Who was sent which model in which round, and whose it was: a log to which lines can only be added.
 
 Every line holds the hash of the line before it, so none can be changed, moved or taken out unnoticed; that none was
-cut off at the end shows in the count and hash that a second file, the witness, keeps. It is told of a line
+cut off at the end shows in the count and hash that a second file, the head file, keeps. It names a line
 before that is on disk, and again after: whatever dies between, the log may be ahead by that very line, never behind.
 """
 
@@ -28,7 +28,7 @@ class Head:
 
     lines: int
     hash: str
-    coming: str | None = None  # the hash of a line that is just being added, as far as the witness knows
+    coming: str | None = None  # the hash of a line that is just being added, as far as the head file knows
 
 
 class DeliveryLog:
@@ -37,7 +37,7 @@ class DeliveryLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.head, fault = examine(path)
-        aside = f"move {path.name} and {witness_of(path).name} aside, if you want to go on with a new log"
+        aside = f"move {path.name} and {head_file_of(path).name} aside, if you want to go on with a new log"
         require(fault is None, f"{path} was tampered with: {fault}; find out why, then {aside}")
         _drop_torn_line(path)
         if path.exists():  # a line that was coming has come, or never will
@@ -63,7 +63,7 @@ class DeliveryLog:
                 yield from map(json.loads, file)
 
     def _write_head(self, coming: str | None = None) -> None:
-        write_atomically(witness_of(self._path), json.dumps(asdict(replace(self.head, coming=coming))).encode())
+        write_atomically(head_file_of(self._path), json.dumps(asdict(replace(self.head, coming=coming))).encode())
 
 
 class ModelProvenance:
@@ -94,7 +94,7 @@ class ModelProvenance:
         return {name: self._owners[found] for name, found in models.items() if found in self._owners}
 
 
-def witness_of(path: Path) -> Path:
+def head_file_of(path: Path) -> Path:
     """Return where the end of a log is kept."""
     return path.with_suffix(".head")
 
@@ -106,11 +106,11 @@ def fault_in(path: Path) -> str | None:
 
 def examine(path: Path) -> tuple[Head, str | None]:
     """Return the end of a log, and what shows that it was tampered with; a server may be adding to it meanwhile."""
-    before = _witnessed(path)
+    before = _read_head(path)
     if before is not None and before.lines and not path.exists():
         return Head(0, FIRST), f"it is gone, and {before.lines} lines were written"
     hashes, fault = _walk(path)
-    after = _witnessed(path)
+    after = _read_head(path)
     head = Head(len(hashes) - 1, hashes[-1])
     known, latest = before or Head(0, FIRST), after or Head(0, FIRST)
     if fault is not None:
@@ -125,12 +125,12 @@ def examine(path: Path) -> tuple[Head, str | None]:
     return head, None
 
 
-def _witnessed(path: Path) -> Head | None:
-    witness = witness_of(path)
-    if not witness.exists():
+def _read_head(path: Path) -> Head | None:
+    head_file = head_file_of(path)
+    if not head_file.exists():
         return None
-    with reading(witness, f"nobody can vouch for {path.name}; move both aside, if you want to go on with a new log"):
-        known = json.loads(witness.read_bytes())
+    with reading(head_file, f"nobody can vouch for {path.name}; move both aside, if you want to go on with a new log"):
+        known = json.loads(head_file.read_bytes())
         return Head(max(0, int(known["lines"])), str(known["hash"]), known.get("coming"))
 
 

@@ -21,16 +21,16 @@ app = ClientApp()
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Carry out an order."""
-    order, until = content_of(message.content), deadline(message)
+    """Carry out a request."""
+    request, until = content_of(message.content), deadline(message)
     if WORKER_VARIABLE in os.environ:
         from fedfomo.deployment.worker_ipc import send
 
-        answer = send(Path(os.environ[WORKER_VARIABLE]), order, until)
+        answer = send(Path(os.environ[WORKER_VARIABLE]), request, until)
     else:
         from fedfomo.deployment.site_client import Worker
 
-        answer = Worker.here().carry_out(order, until)
+        answer = Worker.here().carry_out(request, until)
     return Message(record_of(answer), reply_to=message)
 
 
@@ -40,5 +40,5 @@ def introduce(message: Message, context: Context) -> Message:
     site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
     card = site.card()
     nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
-    proof = MessageCipher.read(site.seal).seal(card.server_seal, nonce, Purpose.INTRODUCTION)
+    proof = MessageCipher.read(site.seal).encrypt(card.server_seal, nonce, Purpose.INTRODUCTION)
     return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)

@@ -2,7 +2,7 @@
 
 Flower lets every authenticated node fetch any object whose hash it knows. A box of libsodium (X25519, XSalsa20,
 Poly1305) is made with the sender's private and the receiver's public key, so a stranger can neither read nor forge it.
-Both ends of a box have the same key: that an order is no answer, nor an introduction either, is said by the beginning
+Both ends of a box have the same key: that a request is no answer, nor an introduction either, is said by the beginning
 of the box's nonce, which cannot be changed without breaking it.
 """
 
@@ -18,14 +18,14 @@ from nacl.public import Box, PrivateKey, PublicKey
 from fedfomo.io import PRIVATE, write_atomically
 
 
-class SealError(ValueError):
+class DecryptionError(ValueError):
     """What arrived was not sealed by the one it is said to come from, or not for this receiver."""
 
 
 class Purpose(Enum):
     """What a sealed message is, as its box says it in 8 bytes; 16 are left to chance, which never repeats so many."""
 
-    ORDER = b"order   "
+    REQUEST = b"order   "
     ANSWER = b"answer  "
     INTRODUCTION = b"introduc"
 
@@ -46,19 +46,19 @@ class MessageCipher:
         """The key that others seal to."""
         return bytes(self._private.public_key).hex()
 
-    def seal(self, to: str, content: bytes, purpose: Purpose) -> bytes:
+    def encrypt(self, to: str, content: bytes, purpose: Purpose) -> bytes:
         """Seal bytes to the owner of a public key."""
         nonce = purpose.value + secrets.token_bytes(Box.NONCE_SIZE - len(purpose.value))
         return bytes(Box(self._private, PublicKey(bytes.fromhex(to))).encrypt(content, nonce))
 
-    def open(self, sender: str, sealed: bytes, purpose: Purpose) -> bytes:
+    def decrypt(self, sender: str, sealed: bytes, purpose: Purpose) -> bytes:
         """Open what the owner of a public key sealed to this end, for that purpose; refuse anything else."""
         try:
             content = Box(self._private, PublicKey(bytes.fromhex(sender))).decrypt(sealed)
         except (CryptoError, ValueError) as error:
-            raise SealError("it was not sealed by its sender for this receiver") from error
+            raise DecryptionError("it was not sealed by its sender for this receiver") from error
         if not sealed.startswith(purpose.value):
-            raise SealError(f"it was not sealed as an {purpose.name.lower()}")
+            raise DecryptionError(f"it was not sealed for the purpose '{purpose.name.lower()}'")
         return content
 
 

@@ -6,7 +6,7 @@ import time
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from fedfomo.deployment.encryption import SealError
+from fedfomo.deployment.encryption import DecryptionError
 
 SEALED = "fedfomo.sealed"
 NONCE = "fedfomo.nonce"
@@ -36,5 +36,5 @@ def content_of(record: RecordDict) -> bytes:
     """Unwrap bytes."""
     arrays = record.array_records.get(SEALED, {})
     if SEALED not in arrays or not isinstance(arrays[SEALED].data, bytes):
-        raise SealError("nothing sealed is in it")
+        raise DecryptionError("nothing sealed is in it")
     return arrays[SEALED].data

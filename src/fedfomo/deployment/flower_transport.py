@@ -25,7 +25,7 @@ from fedfomo.core.client import ClientId
 from fedfomo.core.messages import Flat, MessageError
 from fedfomo.core.model import Score
 from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance
-from fedfomo.deployment.encryption import MessageCipher, Purpose, SealError
+from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, record_of
 from fedfomo.deployment.protocol import (
     ECHOED,
@@ -104,7 +104,7 @@ class ReplyPoller(Generic[Whose, T]):
                 return self._read(_content_of(reply))
         except (ReplyError, httpx.HTTPError, OSError):  # the latter two: it is the SuperLink that is gone
             raise
-        except SealError as error:
+        except DecryptionError as error:
             raise ReplyError(str(error)) from error
         except Exception as error:  # whatever a forged message makes its reader raise
             raise ReplyError(f"its reply cannot be read ({type(error).__name__})") from error
@@ -125,7 +125,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Asked:
-    """A site that was sent an order, what its answer has to repeat of the order's header, and how much it may hold."""
+    """A site that was sent a request, what its answer has to repeat of the header, and how much it may hold."""
 
     site: Site
     echoed: Header
@@ -142,7 +142,7 @@ class SiteConnections:
         self.deliveries = DeliveryLog(folder.deliveries)
         self._grid = grid
         self._folder = folder
-        self._sealer = MessageCipher.read(folder.server / "sealing.key")
+        self._cipher = MessageCipher.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
         self._asked: dict[int, float] = {}  # when strangers may be asked again
         self._owners = ModelProvenance()
@@ -167,22 +167,22 @@ class SiteConnections:
         return _Names({site.slot: site.name for site in self._folder.registry()})
 
     def ask(
-        self, orders: Iterable[tuple[ClientId, Envelope]], nodes: Mapping[ClientId, int], seconds: float, most: int
+        self, requests: Iterable[tuple[ClientId, Envelope]], nodes: Mapping[ClientId, int], seconds: float, most: int
     ) -> Iterator[tuple[ClientId, Envelope]]:
-        """Send every order and yield good answers, which hold no more numbers than they may.
+        """Send every request and yield good answers, which hold no more numbers than they may.
 
         Each site has so many seconds, and no answer counts later.
         """
         self.faults, self.bytes_sent, self.bytes_received = {}, 0, 0
         sites = {site.slot: site for site in self._folder.members()}
-        letters = ReplyPoller[_Asked, bytes](self._grid, seconds, content_of)
-        for slot, order in orders:
+        replies = ReplyPoller[_Asked, bytes](self._grid, seconds, content_of)
+        for slot, request in requests:
             if slot not in sites:
                 continue  # it has left since
-            message = self._message(sites[slot], nodes[slot], order, seconds)
-            asked = _Asked(sites[slot], {name: order.header[name] for name in ECHOED}, most)
-            yield from self._good(letters.send(message, asked))
-        yield from self._good(letters.wait())
+            message = self._message(sites[slot], nodes[slot], request, seconds)
+            asked = _Asked(sites[slot], {name: request.header[name] for name in ECHOED}, most)
+            yield from self._good(replies.send(message, asked))
+        yield from self._good(replies.wait())
 
     def note_upload(self, slot: ClientId, round: int, models: Flat, is_refused: bool) -> None:
         """Log whose model arrived, so that deliveries can say whose they were; one that is refused is never sent."""
@@ -193,22 +193,22 @@ class SiteConnections:
         event = "refused" if is_refused else "received"
         self.deliveries.add({"event": event, "round": round, "from": name, "models": hashes})
 
-    def _message(self, site: Site, node: int, order: Envelope, seconds: float) -> Message:
-        sealed = self._sealer.seal(site.seal, order.to_bytes(order.header["bits"]), Purpose.ORDER)
-        hashes = _hashes(order.tensors)
-        header = {name: order.header[name] for name in ("round", "attempt", "kind")}
+    def _message(self, site: Site, node: int, request: Envelope, seconds: float) -> Message:
+        sealed = self._cipher.encrypt(site.seal, request.to_bytes(request.header["bits"]), Purpose.REQUEST)
+        hashes = _hashes(request.tensors)
+        header = {name: request.header[name] for name in ("round", "attempt", "kind")}
         self.deliveries.add(
             {"event": "sent", **header, "to": site.name, "models": hashes, "of": self._owners.of(hashes)}
         )
         self.bytes_sent += len(sealed)
-        return Message(record_of(sealed), node, MessageType.TRAIN, ttl=seconds, group_id=str(order.header["round"]))
+        return Message(record_of(sealed), node, MessageType.TRAIN, ttl=seconds, group_id=str(request.header["round"]))
 
     def _good(self, replies: Iterator[tuple[_Asked, bytes | ReplyError]]) -> Iterator[tuple[ClientId, Envelope]]:
         """Yield the answers that can be used, and note what is wrong with the others."""
         for asked, reply in replies:
             try:
                 answer = self._open(asked, reply)
-            except (ReplyError, SealError, MessageError) as error:
+            except (ReplyError, DecryptionError, MessageError) as error:
                 self._note(asked.site, str(error))
                 continue
             if "fault" in answer.header:
@@ -222,7 +222,7 @@ class SiteConnections:
         self.bytes_received += len(reply)
         if len(reply) > most_bytes(asked.most):
             raise MessageError(f"it has {len(reply):,} bytes, more than {most_bytes(asked.most):,}")
-        answer = Envelope.read(self._sealer.open(asked.site.seal, reply, Purpose.ANSWER), asked.most)
+        answer = Envelope.read(self._cipher.decrypt(asked.site.seal, reply, Purpose.ANSWER), asked.most)
         require_header(answer.header, asked.echoed)
         if not isinstance(answer.header.get("fault", ""), str):
             raise MessageError("what it says of its fault is no text")
@@ -250,24 +250,24 @@ class SiteConnections:
         """Ask nodes whose keys are not known who they are; a seal over a fresh nonce proves it."""
         nonce = secrets.token_bytes(32)
         question = RecordDict({NONCE: ConfigRecord({NONCE: nonce})})
-        letters = ReplyPoller[int, Any](self._grid, INTRODUCTION, _claim_in)
+        replies = ReplyPoller[int, Any](self._grid, INTRODUCTION, _claim_in)
         messages = [Message(question, node, MessageType.QUERY, ttl=INTRODUCTION) for node in nodes]
-        sent = (letters.send(message, node) for message, node in zip(messages, nodes, strict=True))
-        for node, claim in chain(chain.from_iterable(sent), letters.wait()):
+        sent = (replies.send(message, node) for message, node in zip(messages, nodes, strict=True))
+        for node, claim in chain(chain.from_iterable(sent), replies.wait()):
             try:
                 self._introduced[node] = self._proven(claim, nonce, sites)
-            except SealError as error:
+            except DecryptionError as error:
                 log.warning("a node does not show who it is: %s", printable(str(error)))
 
     def _proven(self, claim: Any, nonce: bytes, sites: Mapping[str, Site]) -> str:
         """Return the name of the site that claims to be one; refuse a claim without proof."""
         if isinstance(claim, ReplyError):
-            raise SealError(str(claim))
+            raise DecryptionError(str(claim))
         site, proof = sites.get(str(claim.get(SITE))), claim.get(PROOF)
         if site is None or not isinstance(proof, bytes):
-            raise SealError("it names no site, or brings no proof")
-        if self._sealer.open(site.seal, proof, Purpose.INTRODUCTION) != nonce:
-            raise SealError(f"it says that it is {site.name}, and is not")
+            raise DecryptionError("it names no site, or brings no proof")
+        if self._cipher.decrypt(site.seal, proof, Purpose.INTRODUCTION) != nonce:
+            raise DecryptionError(f"it says that it is {site.name}, and is not")
         return site.name
 
 
@@ -290,17 +290,17 @@ class TooFewError(RuntimeError):
     """Fewer sites answered a round than it takes."""
 
 
-class FlowerExchange:
+class FlowerTransport:
     """Lets sites play a round, and closes it at the deadline with whoever has answered."""
 
     def __init__(
         self,
-        post: SiteConnections,
+        connections: SiteConnections,
         algorithm: AnyAlgorithm,
         constants: Header,
         initial: Flat,
         deadline: float,
-        minimum: int,
+        min_clients: int,
     ) -> None:
         self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
         self.attempt = 0  # how often the server was started
@@ -309,12 +309,12 @@ class FlowerExchange:
         self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use
         self.after_update: dict[ClientId, Score] = {}
         self.after_training: dict[ClientId, Score] = {}
-        self._post = post
+        self._connections = connections
         self._upload = messages_of(algorithm).upload
-        self._constants = constants  # of every order's header
+        self._constants = constants  # of every request's header
         self._initial = initial
         self._deadline = deadline
-        self._minimum = minimum
+        self._minimum = min_clients
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every site personalise and train; who cannot contribute keeps what it trained to itself."""
@@ -332,8 +332,8 @@ class FlowerExchange:
 
     def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Envelope]]:
         self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
-        orders = ((slot, self._order(kind, round, slot, download)) for slot, download in downloads.items())
-        for slot, answer in self._post.ask(orders, self.nodes, self._deadline, self._most(downloads)):
+        requests = ((slot, self._request(kind, round, slot, download)) for slot, download in downloads.items())
+        for slot, answer in self._connections.ask(requests, self.nodes, self._deadline, self._most(downloads)):
             if answer.header.get("is_lost"):
                 self.greeted.discard(slot)
                 continue
@@ -355,7 +355,7 @@ class FlowerExchange:
         longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
         return most_numbers(self._upload, longest, self._constants["num_clients"])
 
-    def _order(self, kind: str, round: int, slot: ClientId, download: Any) -> Envelope:
+    def _request(self, kind: str, round: int, slot: ClientId, download: Any) -> Envelope:
         header = {**self._constants, "attempt": self.attempt, "kind": kind, "round": round, "slot": slot}
         initial = {} if slot in self.greeted else below("initial", self._initial)
         return Envelope(header, {**below("download", messages.pack(download)), **initial})
@@ -373,8 +373,8 @@ class FlowerExchange:
 
     def log_upload(self, round: int, slot: ClientId, upload: Any, fault: str | None) -> None:
         """Write into the audit log that an upload arrived, and whether it is used."""
-        self._post.note_upload(slot, round, messages.pack(upload), is_refused=fault is not None)
+        self._connections.note_upload(slot, round, messages.pack(upload), is_refused=fault is not None)
 
     def _refuse(self, slot: ClientId, round: int, flat: Flat, error: messages.MessageError) -> None:
         self.refused[slot] = str(error)
-        self._post.note_upload(slot, round, flat, is_refused=True)
+        self._connections.note_upload(slot, round, flat, is_refused=True)

@@ -30,64 +30,64 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SiteBill:
+class SiteLedger:
     """What a site has paid, and where it did not."""
 
-    looks: Ledger
+    queries: Ledger
     unprotected: frozenset[int] = frozenset()  # rounds whose answers left without noise; the last update is one
 
     @property
     def was_protected(self) -> bool:
         """Whether it was written by a site with privacy on, be it that it never had anything to pay."""
-        return bool(self.looks) or not self.unprotected
+        return bool(self.queries) or not self.unprotected
 
     @property
     def fault(self) -> str | None:
-        """Say why no ε holds, if some answers are on no bill."""
+        """Say why no ε holds, if some answers are on no ledger."""
         number = len(self.unprotected)
         return f"no guarantee: {number} answer{'s' if number > 1 else ''} left without noise" if number else None
 
 
-def settled(site: SiteFolder) -> tuple[SiteProtection, SiteBill]:
+def load_ledger(site: SiteFolder) -> tuple[SiteProtection, SiteLedger]:
     """Read what a site has settled and paid; refuse where one of the two is lost."""
-    settings, bill, toml = site.privacy(), _read(site), site.privacy_settings
+    settings, ledger, toml = site.privacy(), _read(site), site.privacy_settings
     knowingly = f"or write off = true into {toml}, and from then on models leave as they were trained"
-    is_lost = bill is None and site.has_taken_part and not settings.off
-    require(not is_lost, f"{site.bill} is missing, though this site has taken part: restore it, {knowingly}")
-    is_dropped = bill is not None and bill.was_protected and not settings.is_on and not settings.off
-    before = f"{site.bill} says that this site's records were protected"
+    is_lost = ledger is None and site.has_taken_part and not settings.off
+    require(not is_lost, f"{site.ledger} is missing, though this site has taken part: restore it, {knowingly}")
+    is_dropped = ledger is not None and ledger.was_protected and not settings.is_on and not settings.off
+    before = f"{site.ledger} says that this site's records were protected"
     require(not is_dropped, f"{before}, and {toml} is missing or gives no noise: restore it, {knowingly}")
-    return settings, bill or SiteBill({})
+    return settings, ledger or SiteLedger({})
 
 
-def write_bill(site: SiteFolder, bill: SiteBill, spent: Sequence[str]) -> None:
-    """Put a bill on disk, with what it comes to in words; no ε is claimed that some rounds are left out of."""
+def write_ledger(site: SiteFolder, ledger: SiteLedger, spent: Sequence[str]) -> None:
+    """Put a ledger on disk, with what it comes to in words; no ε is claimed that some rounds are left out of."""
     content = {
-        "spent": spent if bill.fault is None else [bill.fault],
-        "looks": to_rows(bill.looks),
-        "unprotected": sorted(bill.unprotected),
+        "spent": spent if ledger.fault is None else [ledger.fault],
+        "looks": to_rows(ledger.queries),
+        "unprotected": sorted(ledger.unprotected),
     }
-    write_atomically(site.bill, json.dumps(content, indent=1, ensure_ascii=False).encode(), mode=PRIVATE)
+    write_atomically(site.ledger, json.dumps(content, indent=1, ensure_ascii=False).encode(), mode=PRIVATE)
 
 
-def _read(site: SiteFolder) -> SiteBill | None:
-    """Read the bill; one that cannot be read is no reason to begin a new one."""
-    if not site.bill.exists():
+def _read(site: SiteFolder) -> SiteLedger | None:
+    """Read the ledger; one that cannot be read is no reason to begin a new one."""
+    if not site.ledger.exists():
         return None
-    with reading(site.bill, "restore it, for without it nothing may leave"):
-        content = json.loads(site.bill.read_bytes())
-        return SiteBill(from_rows(content["looks"]), frozenset(content.get("unprotected", ())))
+    with reading(site.ledger, "restore it, for without it nothing may leave"):
+        content = json.loads(site.ledger.read_bytes())
+        return SiteLedger(from_rows(content["looks"]), frozenset(content.get("unprotected", ())))
 
 
 log = logging.getLogger(__name__)
 
 
 class SitePrivacy:
-    """What a site has settled about its records, and what it has spent in this federation, as of one order."""
+    """What a site has settled about its records, and what it has spent in this federation, as of one request."""
 
     def __init__(self, site: SiteFolder) -> None:
         self._site = site
-        self._settings, self._bill = settled(site)
+        self._settings, self._ledger = load_ledger(site)
 
     @property
     def is_on(self) -> bool:
@@ -104,22 +104,22 @@ class SitePrivacy:
 
     @contextmanager
     def account(self, engine: PrivacyEngine) -> Generator[BudgetTracker]:
-        """Add one order to what was paid so far; when this closes, however it does, the order is paid."""
-        if self._bill.fault is not None:
-            log.warning("%s", self._bill.fault)
-        tracker = engine.tracker(0, 0, 0, self._bill.looks)
+        """Add one request to what was paid so far; when this closes, however it does, the request is paid."""
+        if self._ledger.fault is not None:
+            log.warning("%s", self._ledger.fault)
+        tracker = engine.tracker(0, 0, 0, self._ledger.queries)
         try:
             yield tracker
         finally:
-            looks = added(self._bill.looks, tracker.ledger)
-            spent = describe_privacy({0: engine.spent(looks)}, engine.privacy)
-            write_bill(self._site, replace(self._bill, looks=looks), spent)
+            queries = added(self._ledger.queries, tracker.ledger)
+            spent = describe_privacy({0: engine.spent(queries)}, engine.privacy)
+            write_ledger(self._site, replace(self._ledger, queries=queries), spent)
 
-    def bill(self) -> Ledger:
+    def ledger(self) -> Ledger:
         """Return what was paid so far."""
-        return self._bill.looks
+        return self._ledger.queries
 
     def note_unprotected(self, round: int) -> None:
-        """Put a round that leaves without noise on the bill, before it does."""
-        if round not in self._bill.unprotected:
-            write_bill(self._site, replace(self._bill, unprotected=self._bill.unprotected | {round}), [])
+        """Put a round that leaves without noise on the ledger, before it does."""
+        if round not in self._ledger.unprotected:
+            write_ledger(self._site, replace(self._ledger, unprotected=self._ledger.unprotected | {round}), [])

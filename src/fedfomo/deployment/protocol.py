@@ -100,21 +100,21 @@ class Envelope:
     tensors: Flat
 
     def to_bytes(self, bits: int = 32) -> bytes:
-        """Spell the parcel out, with models of so many bits a coordinate."""
+        """Spell the envelope out, with models of so many bits a coordinate."""
         header = json.dumps(self.header).encode()
         return len(header).to_bytes(4, "little") + header + save(_apart(quantise(self.tensors, bits)))
 
     @classmethod
     def read(cls, content: bytes, most: int | None = None) -> Envelope:
-        """Read a parcel; refuse what is none, and one that holds more numbers than it may."""
+        """Read an envelope; refuse what is none, and one that holds more numbers than it may."""
         end = 4 + int.from_bytes(content[:4], "little")
         if max(end, header_length(content[end : end + 8])) > MOST_HEADER:
-            raise MessageError("it is no parcel (its header is too long)")
+            raise MessageError("it is no envelope (its header is too long)")
         try:
             header = json.loads(content[4:end])
             tensors = load(content[end:])
         except Exception as error:  # whatever forged bytes make their reader raise
-            raise MessageError(f"it is no parcel ({type(error).__name__}: {error})") from None
+            raise MessageError(f"it is no envelope ({type(error).__name__}: {error})") from None
         count = sum(tensor.numel() for tensor in tensors.values())
         if most is not None and count > most:
             raise MessageError(f"it holds {count:,} numbers, more than {most:,}")
@@ -124,7 +124,7 @@ class Envelope:
 
 
 def most_bytes(most: int) -> int:
-    """Return how long a parcel may be that holds at most so many numbers; none is longer than 8 bytes."""
+    """Return how long an envelope may be that holds at most so many numbers; none is longer than 8 bytes."""
     return 8 * most + 2 * MOST_HEADER
 
 
@@ -145,7 +145,7 @@ def _apart(flat: Mapping[str, Tensor]) -> Flat:
 
 
 ECHOED = ("federation", "attempt", "round", "kind", "slot")
-"""What an answer repeats of its order's header."""
+"""What an answer repeats of its request's header."""
 
 
 def read_message(schema: Any, flat: Mapping[str, Tensor], limit: float) -> Any:

@@ -46,7 +46,9 @@ def provision(
     require(model is None or model.is_file(), f"there is no file {model}")
     for k, name in enumerate(names):
         _check_name(name, names[:k])
-    require(len(names) <= config.capacity, f"capacity is {config.capacity}, for {len(names)} sites: raise --capacity")
+    require(
+        len(names) <= config.max_sites, f"max_sites is {config.max_sites}, for {len(names)} sites: raise --max-sites"
+    )
     from fedfomo.algorithms import make_algorithm  # imports torch, which adding a site need not wait for
 
     make_algorithm(config.method, config.options)  # refuse before anything is written, or handed out
@@ -75,9 +77,9 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
     with folder.registry_locked():
         config, sites, identity = folder.config(), folder.registry(), folder.identity()
         _check_name(name, [site.name for site in sites])
-        free = sorted(set(range(config.capacity)) - {site.slot for site in sites})
-        more = "make a new one with a larger --capacity"
-        require(bool(free), f"the federation was made for {config.capacity} sites: {more}")
+        free = sorted(set(range(config.max_sites)) - {site.slot for site in sites})
+        more = "make a new one with a larger --max-sites"
+        require(bool(free), f"the federation was made for {config.max_sites} sites: {more}")
         place, unfinished = folder.sites / name, folder.sites / f"{name}.unfinished"
         stranger = f"{place} exists, and no site of that name: move the folder away, or choose another name"
         require(not place.exists(), stranger)

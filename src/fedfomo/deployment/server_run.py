@@ -28,7 +28,7 @@ from fedfomo.core.round import (
     traffic_of,
 )
 from fedfomo.deployment.allowed_methods import make_method
-from fedfomo.deployment.flower_transport import FlowerExchange, SiteConnections, TooFewError
+from fedfomo.deployment.flower_transport import FlowerTransport, SiteConnections, TooFewError
 from fedfomo.deployment.settings import FederationConfig, FederationFolder
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
@@ -47,14 +47,14 @@ def serve(grid: Grid, folder: FederationFolder) -> None:
     config = folder.config()
     own = load_model(folder.model, config.seed)
     (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
-    home = RunDirectory(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
+    run_dir = RunDirectory(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
     try:
         present = tuple(sorted(site.slot for site in folder.members()))
-        start = FederationInfo(own.initial, own.model.layout, config.capacity, config.rounds, present=present)
-        run = _ServerRun(grid, folder, config, start, layout_digest(own.model), home)
+        start = FederationInfo(own.initial, own.model.layout, config.max_sites, config.rounds, present=present)
+        run = _ServerRun(grid, folder, config, start, layout_digest(own.model), run_dir)
         run.finish(run.run())
     finally:
-        home.close()
+        run_dir.close()
 
 
 class _ServerRun(Runner):
@@ -67,22 +67,22 @@ class _ServerRun(Runner):
         config: FederationConfig,
         start: FederationInfo,
         layout: str,
-        home: RunDirectory,
+        run_dir: RunDirectory,
     ) -> None:
         algorithm = make_method(config.method, config.options)
-        federation = Federation(algorithm, config.capacity, len(start.initial), config.seed)
-        super().__init__(federation, config.rounds, home.tensors, home)
+        federation = Federation(algorithm, config.max_sites, len(start.initial), config.seed)
+        super().__init__(federation, config.rounds, run_dir.tensors, run_dir)
         self._folder = folder
         self._config = config
         self._start = start
-        self._home = home
+        self._run_dir = run_dir
         self._cohort: list[ClientId] = []  # of the last round
         self._seconds = 0.0  # that it took
-        self._post = SiteConnections(grid, folder)
+        self._connections = SiteConnections(grid, folder)
         constants = {
             "federation": folder.identity(),
             "rounds": config.rounds,
-            "num_clients": config.capacity,
+            "num_clients": config.max_sites,
             "method": config.method,
             "options": config.options,
             "seed": config.seed,
@@ -93,24 +93,26 @@ class _ServerRun(Runner):
             "limit": config.norm_bound * max(1.0, float(start.initial.double().norm())),
         }
         initial = {"theta": start.initial}
-        self._exchange = FlowerExchange(self._post, algorithm, constants, initial, config.deadline, config.minimum)
+        self._transport = FlowerTransport(
+            self._connections, algorithm, constants, initial, config.deadline, config.min_clients
+        )
 
     def start_server(self) -> Any:
         return self.federation.algorithm.start_server(self._start)
 
     def on_start(self, rounds_done: int) -> None:
         """Wait for all sites, but not for ever; requests of an earlier attempt are refused by sites from now on."""
-        self._exchange.attempt, _ = self._home.count_attempt(rounds_done)
-        closes = time.monotonic() + self._config.patience
-        while time.monotonic() < closes and len(self._post.online()) < len(self._folder.members()):
+        self._transport.attempt, _ = self._run_dir.count_attempt(rounds_done)
+        closes = time.monotonic() + self._config.startup_timeout
+        while time.monotonic() < closes and len(self._connections.online()) < len(self._folder.members()):
             time.sleep(POLL)
 
     def play_round(self, before: Checkpoint) -> PlayedRound:
         round, began = before.rounds_done, time.monotonic()  # noqa: A001
         result, self._cohort = self._until_enough_answer(round, self.state_of(before))
-        result = replace(result, refused=_printable({**result.refused, **self._exchange.refused}))
+        result = replace(result, refused=_printable({**result.refused, **self._transport.refused}))
         self._seconds = time.monotonic() - began
-        return PlayedRound(result, self._log_line(round, result), self._exchange.after_training)
+        return PlayedRound(result, self._log_line(round, result), self._transport.after_training)
 
     def on_round_saved(self, round: int, played: PlayedRound) -> None:
         self._tell_status(round + 1, self._cohort, played.result.refused, played.result.suspected, self._seconds)
@@ -120,38 +122,38 @@ class _ServerRun(Runner):
 
         Whatever kept some from answering may last: each time one site more is asked, after a longer pause.
         """
-        config, least, pause = self._config, self._config.minimum, POLL
+        config, least, pause = self._config, self._config.min_clients, POLL
         while True:
-            self._exchange.nodes = self._at_least(config.minimum)
+            self._transport.nodes = self._at_least(config.min_clients)
             state = self._of_members(state)  # it may have been a long wait
-            online = sorted(self._exchange.nodes)
+            online = sorted(self._transport.nodes)
             drawn = sample_clients(len(online), config.participation, config.seed, round, least)
             cohort = [online[place] for place in drawn]
             began = time.monotonic()
-            log_upload = partial(self._exchange.log_upload, round)
+            log_upload = partial(self._transport.log_upload, round)
             try:
-                return run_round(self.federation, state, round, cohort, self._exchange, log_upload), cohort
+                return run_round(self.federation, state, round, cohort, self._transport, log_upload), cohort
             except TooFewError as error:
                 log.warning("round %d is played again in %g s: %s", round, pause, error)
                 seconds = time.monotonic() - began
-                self._tell_status(round, cohort, _printable(self._exchange.refused), {}, seconds, again=str(error))
+                self._tell_status(round, cohort, _printable(self._transport.refused), {}, seconds, again=str(error))
             time.sleep(pause)
             least, pause = least + 1, min(2 * pause, LONGEST_PAUSE)
 
     def finish(self, last: Checkpoint) -> None:
         """Let every site on line personalise once more."""
-        self._exchange.nodes = self._post.online()
+        self._transport.nodes = self._connections.online()
         state, round = self._of_members(self.state_of(last)), last.rounds_done  # noqa: A001
-        downloads = configure_clients(self.federation, state, round, sorted(self._exchange.nodes))
-        self._exchange.personalise(round, downloads)
+        downloads = configure_clients(self.federation, state, round, sorted(self._transport.nodes))
+        self._transport.personalise(round, downloads)
         traffic = CommunicationCost(**last.traffic) + traffic_of(len(self._start.initial), downloads, {})
-        names, members = self._post.names(), {site.name for site in self._folder.members()}
+        names, members = self._connections.names(), {site.name for site in self._folder.members()}
         affinity = self.federation.algorithm.affinity(state)
         result = {
             "method": self._config.method,
             "rounds": self._config.rounds,
-            "after_update": {names[slot]: asdict(score) for slot, score in self._exchange.after_update.items()},
-            "without_last_update": sorted(members - {names[slot] for slot in self._exchange.answered}),
+            "after_update": {names[slot]: asdict(score) for slot, score in self._transport.after_update.items()},
+            "without_last_update": sorted(members - {names[slot] for slot in self._transport.answered}),
             "left": sorted(set(names.values()) - members),
             "refusals": {names[slot]: number for slot, number in last.refusals.items()},
             "traffic": asdict(traffic),
@@ -160,8 +162,8 @@ class _ServerRun(Runner):
         }
         write_atomically(self._folder.result, to_json(result, indent=1).encode(), mode=PRIVATE)
 
-    def _at_least(self, minimum: int) -> Mapping[ClientId, int]:
-        while len(nodes := self._post.online()) < minimum:
+    def _at_least(self, min_clients: int) -> Mapping[ClientId, int]:
+        while len(nodes := self._connections.online()) < min_clients:
             time.sleep(POLL)
         return nodes
 
@@ -169,18 +171,18 @@ class _ServerRun(Runner):
         return self.federation.algorithm.forget_clients(state, {site.slot for site in self._folder.members()})
 
     def _log_line(self, round: int, result: RoundResult[Any]) -> dict[str, Any]:
-        exchange = self._exchange
+        transport = self._transport
         return {
             "round": round,
             "cohort": self._cohort,
-            "answered": sorted(exchange.answered),
-            "faults": dict(sorted(self._post.faults.items())),
+            "answered": sorted(transport.answered),
+            "faults": dict(sorted(self._connections.faults.items())),
             "refused": dict(result.refused),
             "suspected": dict(result.suspected),
-            "after_update": {slot: asdict(score) for slot, score in sorted(exchange.after_update.items())},
-            "after_training": {slot: asdict(score) for slot, score in sorted(exchange.after_training.items())},
-            "bytes_sent": self._post.bytes_sent,
-            "bytes_received": self._post.bytes_received,
+            "after_update": {slot: asdict(score) for slot, score in sorted(transport.after_update.items())},
+            "after_training": {slot: asdict(score) for slot, score in sorted(transport.after_training.items())},
+            "bytes_sent": self._connections.bytes_sent,
+            "bytes_received": self._connections.bytes_received,
         }
 
     def _tell_status(
@@ -192,18 +194,18 @@ class _ServerRun(Runner):
         seconds: float,
         again: str | None = None,  # why a round is played again
     ) -> None:
-        names = self._post.names()
+        names = self._connections.names()
         status = {
             "rounds_done": rounds_done,
             "rounds": self._config.rounds,
             "again": again,
             "asked": [names[slot] for slot in cohort],
-            "answered": [names[slot] for slot in sorted(self._exchange.answered)],
-            "faults": {names[slot]: fault for slot, fault in self._post.faults.items()},
+            "answered": [names[slot] for slot in sorted(self._transport.answered)],
+            "faults": {names[slot]: fault for slot, fault in self._connections.faults.items()},
             "refused": {names[slot]: fault for slot, fault in refused.items()},
             "suspected": {names[slot]: reason for slot, reason in suspected.items()},
-            "bytes_sent": self._post.bytes_sent,
-            "bytes_received": self._post.bytes_received,
+            "bytes_sent": self._connections.bytes_sent,
+            "bytes_received": self._connections.bytes_received,
             "seconds": seconds,
             "time": time.time(),
         }
@@ -217,7 +219,8 @@ def _printable(refused: Mapping[ClientId, str]) -> dict[ClientId, str]:
 
 def _digest(config: FederationConfig, identity: str, model: Any) -> str:
     """Hash whatever decides the result, so that a checkpoint is never continued under other conditions."""
-    settings = asdict(config)
-    for name in ("address", "listen", "minimum", "deadline", "patience", "plaintext"):
+    # By the name that earlier versions have for it: their runs are gone on with.
+    settings = {"capacity" if name == "max_sites" else name: value for name, value in asdict(config).items()}
+    for name in ("address", "listen", "min_clients", "deadline", "startup_timeout", "plaintext"):
         del settings[name]
     return hashlib.sha256(repr((settings, identity, layout_digest(model))).encode()).hexdigest()

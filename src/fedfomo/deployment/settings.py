@@ -39,20 +39,20 @@ class FederationConfig:
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0
-    """Share of the sites on line that take part in a round, drawn afresh each time; never fewer than `minimum`."""
+    """Share of the sites on line that take part in a round, drawn afresh each time; never fewer than `min_clients`."""
     seed: int = 0
     """Decides the initial model, cohorts, shuffles and exploration."""
     address: str = "127.0.0.1:8443"
     """Where sites reach the server: host:port."""
     listen: str = ""
     """Where the server listens; by default on this machine alone, behind a proxy that lets sites through."""
-    minimum: int = 2
+    min_clients: int = 2
     """A round with fewer answers than this is played again."""
     deadline: float = 600.0
     """Seconds after which a round closes with whoever has answered."""
-    patience: float = 120.0
+    startup_timeout: float = 120.0
     """Seconds that a start, or a restart, waits for all sites before it goes on with those that are there."""
-    capacity: int = 0
+    max_sites: int = 0
     """Most sites that can ever take part, those added later included; 0 for twice as many as there are at first."""
     bits: int = 32
     """Bits a coordinate of a model on the wire: 32, 16 or 8."""
@@ -64,10 +64,10 @@ class FederationConfig:
 
     def __post_init__(self) -> None:
         SimulationConfig(self.rounds, self.participation)
-        for name, least in (("minimum", 1), ("capacity", 0)):
+        for name, least in (("min_clients", 1), ("max_sites", 0)):
             require(getattr(self, name) >= least, f"{name} must be at least {least}, not {getattr(self, name)}")
-        enough = self.capacity == 0 or self.minimum <= self.capacity
-        require(enough, f"minimum ({self.minimum}) is more than capacity ({self.capacity}): lower it")
+        enough = self.max_sites == 0 or self.min_clients <= self.max_sites
+        require(enough, f"min_clients ({self.min_clients}) is more than max_sites ({self.max_sites}): lower it")
         require(self.deadline > 0, f"deadline must be above 0, not {self.deadline}")
         require(self.bits in (8, 16, 32), f"bits must be 8, 16 or 32, not {self.bits}")
         require(self.norm_bound > 0, f"norm_bound must be above 0, not {self.norm_bound}")
@@ -189,7 +189,7 @@ class SiteFolder:
         self.seal = self.path / "sealing.key"
         self.memory = self.path / "memory"
         self.models = self.path / "models"
-        self.bill = self.path / "privacy-bill.json"
+        self.ledger = self.path / "privacy-bill.json"
         self.privacy_settings = self.path / "privacy.toml"
         self._card = self.path / "site.json"
 

@@ -68,37 +68,37 @@ class SiteClient:
         self._data: ClientData | None = None
 
     def carry_out(self, content: bytes, until: float) -> bytes:
-        """Do what an order says and return the answer; what cannot be done, or in time, is answered with a fault."""
+        """Do what a request says and return the answer; what cannot be done, or in time, is answered with a fault."""
         header: Header = {}
         try:
-            order = Envelope.read(content)
-            header = {name: order.header.get(name) for name in ECHOED}
-            require_header(order.header, {"federation": self._site.card().federation})
+            request = Envelope.read(content)
+            header = {name: request.header.get(name) for name in ECHOED}
+            require_header(request.header, {"federation": self._site.card().federation})
             with self._memory.locked():
-                fault = self._memory.validate(order.header["attempt"], order.header["round"])
+                fault = self._memory.validate(request.header["attempt"], request.header["round"])
                 require(fault is None, str(fault))
-                # An order may have waited for the one before it: for a closed round nothing is trained, nor paid.
-                require(time.time() < until, f"round {order.header['round']} is over")
-                answer = self._answer(order)
-            return _leaving(Envelope({**answer.header, **header}, answer.tensors), order.header["bits"])
+                # A request may have waited for the one before it: for a closed round nothing is trained, nor paid.
+                require(time.time() < until, f"round {request.header['round']} is over")
+                answer = self._answer(request)
+            return _leaving(Envelope({**answer.header, **header}, answer.tensors), request.header["bits"])
         except (MessageError, InputError) as error:
-            log.warning("the order cannot be carried out: %s", error)
+            log.warning("the request cannot be carried out: %s", error)
             return _leaving(Envelope({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
         except Exception as error:
             # Whatever the site's own code raises is told in full here, and by its kind alone to others.
-            log.exception("the order failed")
+            log.exception("the request failed")
             fault = f"{type(error).__name__} at the site; its log has the rest"
             return _leaving(Envelope({**header, "fault": fault}, {}))
 
-    def _answer(self, order: Envelope) -> Envelope:
-        """Give the answer that the same order had before, under the same protection, or work it out."""
-        with _hide_details("its privacy settings, or its bill,"):
-            privacy = SitePrivacy(self._site)  # read for every order: the site may change its mind
-        name = f"{_name(order)} {'protected' if privacy.is_on else 'open'}"
-        return self._memory.answer_to(order.header["round"], name) or self._play(order, name, privacy)
+    def _answer(self, request: Envelope) -> Envelope:
+        """Give the answer that the same request had before, under the same protection, or work it out."""
+        with _hide_details("its privacy settings, or its ledger,"):
+            privacy = SitePrivacy(self._site)  # read for every request: the site may change its mind
+        name = f"{_name(request)} {'protected' if privacy.is_on else 'open'}"
+        return self._memory.answer_to(request.header["round"], name) or self._play(request, name, privacy)
 
-    def _play(self, order: Envelope, name: str, privacy: SitePrivacy) -> Envelope:
-        task = self._understand(order)
+    def _play(self, request: Envelope, name: str, privacy: SitePrivacy) -> Envelope:
+        task = self._understand(request)
         outcome = self._run(task, privacy)
         if outcome.personalised is not None:
             self._keep_model(task, outcome.personalised, outcome.score_after_update)
@@ -109,7 +109,7 @@ class SiteClient:
         header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
         answer = Envelope(header, below("upload", upload or {}))
         if task.trains:
-            self._memory.keep(order.header["round"], messages.pack(outcome.memory), name, answer)
+            self._memory.keep(request.header["round"], messages.pack(outcome.memory), name, answer)
         return answer
 
     def _run(self, task: _Task, privacy: SitePrivacy) -> ClientOutcome:
@@ -117,7 +117,7 @@ class SiteClient:
         if not privacy.is_on:
             privacy.note_unprotected(task.header["round"])
             return task.run(task.client())
-        with _hide_details("its privacy settings, or its bill,"):
+        with _hide_details("its privacy settings, or its ledger,"):
             engine = privacy.engine(task.trainer, task.header["rounds"], task.model, task.data)
         with privacy.account(engine) as tracker:
             outcome = task.run(task.private_client(engine, tracker))
@@ -125,17 +125,17 @@ class SiteClient:
             log.warning("the privacy budget is spent: nothing of this round leaves the site")
         return outcome
 
-    def _understand(self, order: Envelope) -> _Task:
-        header = order.header
+    def _understand(self, request: Envelope) -> _Task:
+        header = request.header
         own = load_model(self._site.model, header["seed"], header["channels_last"])
         if layout_digest(own.model) != header["layout"]:
             raise InputError("this site's model.py builds another network than the server's: use the same file")
         algorithm = make_method(header["method"], header["options"])
         model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
-        initial = self._initial(order, len(own.initial))
+        initial = self._initial(request, len(own.initial))
         start = FederationInfo(initial, own.model.layout, header["num_clients"], header["rounds"])
         declared = messages_of(algorithm)
-        download = read_message(declared.download, part_of(order.tensors, "download"), header["limit"])
+        download = read_message(declared.download, part_of(request.tensors, "download"), header["limit"])
         fault = messages.validate(declared.download, download, len(initial), header["num_clients"])
         if fault is not None:
             raise MessageError(f"the download is refused: {fault}")
@@ -145,14 +145,14 @@ class SiteClient:
                 self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
         return _Task(header, algorithm, start, model, self._data, download, memory)
 
-    def _initial(self, order: Envelope, size: int) -> Tensor:
-        sent = part_of(order.tensors, "initial")
+    def _initial(self, request: Envelope, size: int) -> Tensor:
+        sent = part_of(request.tensors, "initial")
         if sent:
             self._memory.keep_initial(sent)
         known = sent or self._memory.initial()
         if known is None:
             raise LostError("this site has no memory of the federation")
-        initial: Tensor = read_message(Parameters, {"": known["theta"]}, order.header["limit"])
+        initial: Tensor = read_message(Parameters, {"": known["theta"]}, request.header["limit"])
         fault = messages.validate(Parameters, initial, size, 1)
         if fault is not None:
             raise MessageError(f"the initial model is refused: {fault}")
@@ -170,7 +170,7 @@ class SiteClient:
 
 @dataclass(frozen=True)
 class _Task:
-    """An order, understood."""
+    """A request, understood."""
 
     header: Header
     algorithm: AnyAlgorithm
@@ -199,7 +199,7 @@ class _Task:
         """Return the same client, whose records can only be read by noisy queries that the tracker counts."""
         seed = engine.seed(self.header["seed"])
         data, trainer = sealed(self.data, tracker), engine.trainer(self.trainer)
-        return replace(self.client(), data=data, trainer=trainer, seed=seed, judge=engine.evaluator())
+        return replace(self.client(), data=data, trainer=trainer, seed=seed, evaluator=engine.evaluator())
 
     def run(self, client: Client) -> ClientOutcome:
         """Run the client's round."""
@@ -239,23 +239,23 @@ def _hide_details(what: str) -> Generator[None]:
         raise InputError(f"{what} cannot be used; the site's log says why") from error
 
 
-def _name(order: Envelope) -> str:
-    """Name an order by what it asks: not by its attempt, nor by whether it brings the initial model.
+def _name(request: Envelope) -> str:
+    """Name a request by what it asks: not by its attempt, nor by whether it brings the initial model.
 
     Asked again after a crash, a site has then the answer ready.
     """
-    tensors = {name: digest_of(tensor) for name, tensor in order.tensors.items() if name.startswith("download/")}
-    asked = sorted({**order.header, "attempt": 0}.items()), sorted(tensors.items())
+    tensors = {name: digest_of(tensor) for name, tensor in request.tensors.items() if name.startswith("download/")}
+    asked = sorted({**request.header, "attempt": 0}.items()), sorted(tensors.items())
     return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
 class Worker:
-    """Opens orders, does them, and seals the answers."""
+    """Opens requests, does them, and seals the answers."""
 
     def __init__(self, site: SiteFolder, data: Path | None) -> None:
         self._server = site.card().server_seal
-        self._sealer = MessageCipher.read(site.seal)
-        self._desk = SiteClient(site, data)
+        self._cipher = MessageCipher.read(site.seal)
+        self._client = SiteClient(site, data)
 
     @classmethod
     def here(cls) -> Worker:
@@ -268,9 +268,9 @@ class Worker:
         return cls(site, Path(data) if data else None)
 
     def carry_out(self, sealed: bytes, until: float = math.inf) -> bytes:
-        """Do what a sealed order says and return the sealed answer, if it is wanted still."""
-        order = self._sealer.open(self._server, sealed, Purpose.ORDER)
-        return self._sealer.seal(self._server, self._desk.carry_out(order, until), Purpose.ANSWER)
+        """Do what a sealed request says and return the sealed answer, if it is wanted still."""
+        request = self._cipher.decrypt(self._server, sealed, Purpose.REQUEST)
+        return self._cipher.encrypt(self._server, self._client.carry_out(request, until), Purpose.ANSWER)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class SiteMemory:
             yield
 
     def validate(self, attempt: int, round: int) -> str | None:
-        """Say why an order comes too late: the server has started anew since, or has closed that round."""
+        """Say why a request comes too late: the server has started anew since, or has closed that round."""
         path = self._folder / "attempt"
         latest = int(path.read_text()) if path.exists() else 0
         if attempt < latest:
@@ -49,7 +49,7 @@ class SiteMemory:
 
     def initial(self) -> Flat | None:
         """Return the common initial model, if the server has sent it."""
-        return self._read(self._folder / "initial.parcel", lambda parcel: parcel.tensors)
+        return self._read(self._folder / "initial.parcel", lambda envelope: envelope.tensors)
 
     def keep_initial(self, flat: Flat) -> None:
         """Keep the common initial model."""
@@ -58,23 +58,23 @@ class SiteMemory:
     def before(self, round: int) -> Flat | None:
         """Return what was remembered last before a round; None if nothing was, or nothing whole is left."""
         for path in sorted(self._memories(), reverse=True):
-            found = self._read(path, lambda parcel: parcel.tensors) if self._number(path) < round else None
+            found = self._read(path, lambda envelope: envelope.tensors) if self._number(path) < round else None
             if found is not None:
                 return found
         return None
 
-    def answer_to(self, round: int, order: str) -> Envelope | None:
-        """Return the answer that was given to the same order before."""
+    def answer_to(self, round: int, request: str) -> Envelope | None:
+        """Return the answer that was given to the same request before."""
 
-        def same(parcel: Envelope) -> Envelope | None:
-            return parcel if parcel.header.get("order") == order else None
+        def same(envelope: Envelope) -> Envelope | None:
+            return envelope if envelope.header.get("order") == request else None
 
         return self._read(self._folder / f"answer-{round:05d}.parcel", same)
 
-    def keep(self, round: int, memory: Flat, order: str, answer: Envelope) -> None:
+    def keep(self, round: int, memory: Flat, request: str, answer: Envelope) -> None:
         """Keep memory and answer of a round, and drop those that are too old."""
         self._write(self._folder / f"memory-{round:05d}.parcel", Envelope({}, memory))
-        answer = Envelope({**answer.header, "order": order}, answer.tensors)
+        answer = Envelope({**answer.header, "order": request}, answer.tensors)
         self._write(self._folder / f"answer-{round:05d}.parcel", answer)
         self._forget(lambda number: number <= round - KEPT)
 
@@ -89,8 +89,8 @@ class SiteMemory:
     def _number(self, path: Path) -> int:
         return int(path.stem.rpartition("-")[2])
 
-    def _write(self, path: Path, parcel: Envelope) -> None:
-        content = parcel.to_bytes()
+    def _write(self, path: Path, envelope: Envelope) -> None:
+        content = envelope.to_bytes()
         write_atomically(path, hashlib.sha256(content).digest() + content, mode=PRIVATE)
 
     def _read(self, path: Path, use: Callable[[Envelope], T | None]) -> T | None:

@@ -14,7 +14,7 @@ from fedfomo.io import printable, read_json
 def sentences(folder: FederationFolder) -> Iterator[str]:
     """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
     config, sites = folder.config(), folder.members()
-    yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.capacity} sites, {config.bits} bits"
+    yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.max_sites} sites, {config.bits} bits"
     for site in folder.registry():
         if site.has_left:
             yield f"{site.name}: has left"

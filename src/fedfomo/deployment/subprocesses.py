@@ -67,7 +67,7 @@ class ProcessGroup:
 
 
 @contextmanager
-def alone(folder: Path, variable: str) -> Generator[None]:
+def exclusive_supervisor(folder: Path, variable: str) -> Generator[None]:
     """Be the only supervisor of a folder: end what one that was killed has left behind, and leave nothing oneself."""
     with lock(folder / "supervisor.lock", f"{folder} is running already: stop that first"):
         mark = f"{variable}={folder}"

@@ -20,10 +20,10 @@ from fedfomo.deployment.settings import (
 )
 from fedfomo.deployment.subprocesses import (
     ProcessGroup,
-    alone,
     answers,
     ask_flower,
     environment,
+    exclusive_supervisor,
     free_port,
     is_alive,
     program,
@@ -64,7 +64,7 @@ clientapp = "federation.client_app:app"
     "federation/client_app.py": "from fedfomo.deployment import client_app\n\napp = client_app.app\n",
 }
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class FlowerCommandError(InputError):
@@ -74,10 +74,10 @@ class FlowerCommandError(InputError):
 class ServerProcess:
     """The processes of a federation's server."""
 
-    def __init__(self, folder: FederationFolder, tell: Tell) -> None:
+    def __init__(self, folder: FederationFolder, notify: Notify) -> None:
         self._folder = folder
         self._config = folder.config()
-        self._tell = tell
+        self._notify = notify
         self._home = folder.server / "flower"
         self._environment = environment(self._home, {SERVER_VARIABLE: str(folder.path)})
         self._log = (folder.server / "flower.log").open("ab")
@@ -91,7 +91,7 @@ class ServerProcess:
 
     def run(self) -> None:
         """Keep SuperLink and run going until the federation is finished."""
-        with alone(self._folder.path, SERVER_VARIABLE):
+        with exclusive_supervisor(self._folder.path, SERVER_VARIABLE):
             self._folder.failure.unlink(missing_ok=True)
             self._write_app()
             try:
@@ -111,7 +111,7 @@ class ServerProcess:
         """Restart whatever has died."""
         if self._link is None or self._link_is_dead():
             if self._link is not None:
-                self._tell(f"the SuperLink ended with {self._link.exit_code}: starting it again")
+                self._notify(f"the SuperLink ended with {self._link.exit_code}: starting it again")
                 self._link.end()
             self._start_link()
         self._register()
@@ -121,8 +121,8 @@ class ServerProcess:
             if self._folder.failure.exists():
                 raise InputError(self._folder.failure.read_text())
             self._give_up_if_hopeless()
-            self._tell("the ServerApp died: going on from the last complete round")
-            # Sites need not bother with the orders of a dead run; if Flower has noticed already, so much the better.
+            self._notify("the ServerApp died: going on from the last complete round")
+            # Sites need not bother with the requests of a dead run; if Flower has noticed already, so much the better.
             ask_flower(["stop", self._run, CONNECTION], self._environment)
             self._start_run()
 
@@ -194,13 +194,13 @@ class ServerProcess:
         except FlowerCommandError as error:
             if self._lets_in(self._registered[name]):
                 if name not in self._overdue:
-                    self._tell(f"{name} has left, and the SuperLink lets it in still: {error}; it is asked again")
+                    self._notify(f"{name} has left, and the SuperLink lets it in still: {error}; it is asked again")
                 self._overdue[name] = time.monotonic() + AGAIN
                 return
         del self._registered[name]
 
     def _lets_in(self, node: str) -> bool:
-        """Tell whether the SuperLink lets a node in: of one that was never on line it says no, and then complains."""
+        """Return whether the SuperLink lets a node in: of one that was never on line it says no, and then complains."""
         try:
             nodes = self._flower("supernode", "list")["nodes"]
         except FlowerCommandError:  # whatever kept it from turning the node away
@@ -250,12 +250,12 @@ RESTART = 5.0  # seconds before a process is started again; the server has to no
 
 
 class SiteProcess:
-    """The processes of one site: a SuperNode, which brings orders, and a worker, which carries them out."""
+    """The processes of one site: a SuperNode, which brings requests, and a worker, which carries them out."""
 
-    def __init__(self, site: SiteFolder, data: Path | None, threads: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, site: SiteFolder, data: Path | None, threads: int, notify: Callable[[str], None]) -> None:
         self._site = site
         self._card = site.card()
-        self._tell = tell
+        self._notify = notify
         self._variables = {SITE_VARIABLE: str(site.path), THREADS_VARIABLE: str(threads)}
         if data is not None:
             self._variables[DATA_VARIABLE] = str(data.absolute())
@@ -264,7 +264,7 @@ class SiteProcess:
         """Keep both going until this process is told to stop."""
         # The names of sockets are short: the site's folder may be too deep for one.
         with (
-            alone(self._site.path, SITE_VARIABLE),
+            exclusive_supervisor(self._site.path, SITE_VARIABLE),
             tempfile.TemporaryDirectory(prefix="fedfomo-") as place,
             (self._site.path / "flower.log").open("ab") as log,
         ):
@@ -276,7 +276,7 @@ class SiteProcess:
                     time.sleep(0.5)
                     for what in [what for what, group in running.items() if group.exit_code is not None]:
                         code = running[what].exit_code
-                        self._tell(f"the {what} ended with {code}: starting it again; {log.name} says why")
+                        self._notify(f"the {what} ended with {code}: starting it again; {log.name} says why")
                         running[what].end()
                         time.sleep(RESTART)
                         running[what] = ProcessGroup(commands[what](), around, log)

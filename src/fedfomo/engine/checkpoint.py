@@ -52,11 +52,11 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path, tensors: Path, log: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, tensors: Path, log: Path, warn: Callable[[str], None]) -> None:
         self._folder = folder
         self._tensors = tensors
         self._log = log
-        self._tell = tell
+        self._warn = warn
         self._files: dict[Path, set[str]] = {}  # what each kept checkpoint refers to
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -84,12 +84,12 @@ class Checkpoints:
             checkpoint = self._read(path)
             fault = "it is damaged" if checkpoint is None else self._fault(checkpoint)
             if checkpoint is None or fault is not None:
-                self._tell(f"checkpoint {path.name} cannot be used: {fault}; trying the one before")
+                self._warn(f"checkpoint {path.name} cannot be used: {fault}; trying the one before")
                 path.rename(path.with_suffix(".damaged"))
                 self._files.pop(path, None)
                 continue
             if not self._has_log_of(checkpoint):
-                self._tell(f"checkpoint {path.name} cannot be used: {self._log.name} is damaged; trying the one before")
+                self._warn(f"checkpoint {path.name} cannot be used: {self._log.name} is damaged; trying the one before")
                 is_log_damaged = True
                 continue
             if checkpoint.configuration != configuration:
@@ -105,7 +105,7 @@ class Checkpoints:
             f" by deleting {self._folder}",
         )
         if any(self._folder.glob("*.damaged")):
-            self._tell("no usable checkpoint is left: starting again from the first round")
+            self._warn("no usable checkpoint is left: starting again from the first round")
         return None
 
     def _has_log_of(self, checkpoint: Checkpoint) -> bool:

@@ -26,7 +26,7 @@ def lock_run(folder: Path) -> TextIO:
 class RunDirectory:
     """The folder of one run."""
 
-    def __init__(self, folder: Path, configuration: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, configuration: str, warn: Callable[[str], None]) -> None:
         self.folder = folder
         self.configuration = configuration
         self._log = folder / "rounds.jsonl"
@@ -35,7 +35,7 @@ class RunDirectory:
         self._lock = lock_run(folder)
         delete_unfinished(folder)
         self.tensors = TensorStore(folder / "tensors", durable=True)
-        self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, self._log, tell)
+        self.checkpoints = Checkpoints(folder / "checkpoints", self.tensors.folder, self._log, warn)
 
     @property
     def log_checksum(self) -> str:

@@ -1,9 +1,9 @@
-"""The bill: which noisy looks were taken at whose records, and what they add up to.
+"""The ledger: which noisy queries were made on whose records, and what they add up to.
 
-Looks at training records and looks at validation records are added up apart: no record is both, so the guarantee for
-either kind is its own sum, and the headline is the larger one.
+Queries on training and on validation records are added up apart: no record is both, so the guarantee for either kind
+is its own sum, and the headline is the larger one.
 
-Opacus takes as long to import as torch, so only a bill that is added up imports it.
+Opacus takes as long to import as torch, so only a ledger that is added up imports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64), 64, 96, 
 
 @dataclass(frozen=True)
 class Query:
-    """One kind of noisy look at records."""
+    """One kind of noisy query on records."""
 
     records: Records
     noise: float  # standard deviation, in units of what one record can change
@@ -36,7 +36,7 @@ class Query:
 
 
 Ledger = Mapping[Query, int]
-"""How often each kind of look was taken."""
+"""How often each kind of query was made."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +52,27 @@ class EpsilonSpent:
         return max(self.training, self.validation)
 
 
-def added(bill: Ledger, more: Ledger, times: int = 1) -> dict[Query, int]:
-    """Return one bill on top of another."""
-    return {look: bill.get(look, 0) + times * more.get(look, 0) for look in {**bill, **more}}
+def added(ledger: Ledger, more: Ledger, times: int = 1) -> dict[Query, int]:
+    """Return one ledger on top of another."""
+    return {query: ledger.get(query, 0) + times * more.get(query, 0) for query in {**ledger, **more}}
 
 
-def epsilon_of(bill: Ledger, records: Records, delta: float, accountant: str = "rdp") -> float:
-    """Return ε of one kind of record at δ, for all looks together."""
-    looks = tuple(
-        (look.noise, look.chance, times) for look, times in bill.items() if look.records == records and times > 0
+def epsilon_of(ledger: Ledger, records: Records, delta: float, accountant: str = "rdp") -> float:
+    """Return ε of one kind of record at δ, for all queries together."""
+    queries = tuple(
+        (query.noise, query.chance, times) for query, times in ledger.items() if query.records == records and times > 0
     )
-    if not looks:
+    if not queries:
         return 0.0
-    if any(noise == 0 for noise, _, _ in looks):
+    if any(noise == 0 for noise, _, _ in queries):
         return math.inf
-    return _ACCOUNTANTS[accountant](tuple(sorted(looks)), delta)
+    return _ACCOUNTANTS[accountant](tuple(sorted(queries)), delta)
 
 
-def spent(bill: Ledger, delta: float, accountant: str = "rdp") -> EpsilonSpent:
+def spent(ledger: Ledger, delta: float, accountant: str = "rdp") -> EpsilonSpent:
     """Return ε of both kinds of record."""
     return EpsilonSpent(
-        epsilon_of(bill, "training", delta, accountant), epsilon_of(bill, "validation", delta, accountant)
+        epsilon_of(ledger, "training", delta, accountant), epsilon_of(ledger, "validation", delta, accountant)
     )
 
 
@@ -90,19 +90,19 @@ def calibrate_noise(epsilon: Callable[[float], float], target: float) -> float:
     return high
 
 
-def to_rows(bill: Ledger) -> list[list[Any]]:
-    """Spell a bill out in plain values."""
-    return sorted([look.records, look.noise, look.chance, times] for look, times in bill.items())
+def to_rows(ledger: Ledger) -> list[list[Any]]:
+    """Spell a ledger out in plain values."""
+    return sorted([query.records, query.noise, query.chance, times] for query, times in ledger.items())
 
 
 def from_rows(rows: list[list[Any]]) -> dict[Query, int]:
-    """Read a bill."""
+    """Read a ledger."""
     return {Query(records, noise, chance): times for records, noise, chance, times in rows}
 
 
 @cache
-def _rdp(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
-    total = np.sum([_renyi_of_one(noise, chance) * times for noise, chance, times in looks], axis=0)
+def _rdp(queries: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    total = np.sum([_renyi_of_one(noise, chance) * times for noise, chance, times in queries], axis=0)
     # As in Opacus' conversion (Balle et al., 2020), but for its warning when the best order is the last.
     orders = np.asarray(ORDERS, dtype=np.float64)
     epsilons = total - (math.log(delta) + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
@@ -118,11 +118,11 @@ def _renyi_of_one(noise: float, chance: float) -> Any:
 
 
 @cache
-def _prv(looks: tuple[tuple[float, float, int], ...], delta: float) -> float:
+def _prv(queries: tuple[tuple[float, float, int], ...], delta: float) -> float:
     from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
-    accountant.history = list(looks)
+    accountant.history = list(queries)
     with np.errstate(divide="ignore"), warnings.catch_warnings():
         # At a chance of 1 it takes the logarithm of 0, rightly; and its first guess at a range may be a wide one.
         warnings.filterwarnings("ignore", "Optimal order is the largest alpha")

@@ -166,7 +166,7 @@ class DpSgd:
         """Draw every example into every batch with the same chance; a batch may be empty."""
         private = _private(examples)
         chance, steps = self.chance(len(private)), epochs * self.steps(len(private))
-        private.clear(self.noise, chance, steps)
+        private.reserve(self.noise, chance, steps)
         for _ in range(steps):
             batch = private.sampled(chance, rng)
             yield batch.augmented(rng) if self.sgd.augment else batch
@@ -185,7 +185,7 @@ class DpSgd:
         private.charge(self.noise)
         gradient = clipped_sum(model, private.opened(), self.clip)
         if self.noise:
-            drawn = private.meter.noise.draw(gradient.numel())
+            drawn = private.tracker.noise.draw(gradient.numel())
             gradient.add_(drawn.to(gradient), alpha=self.noise * self.clip)
         gradient.div_(private.expected)
         if self.sgd.weight_decay:
@@ -194,7 +194,7 @@ class DpSgd:
 
     def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Run the epochs from the start; without noise if nothing of the result leaves the client."""
-        if task.stays:
+        if task.local_only:
             return self.sgd.train(model, replace(task, examples=_private(task.examples).opened()))
         return run_sgd(self.sgd, self, model, task)
 

@@ -37,11 +37,11 @@ class PrivacyEngine:
         target = privacy.epsilon or 0.0
 
         def epsilon(noise: float) -> float:
-            bills = [
+            ledgers = [
                 {Query("training", noise, plain.chance(number)): rounds * sgd.epochs * plain.steps(number)}
                 for number in dearest
             ]
-            return max(epsilon_of(bill, "training", privacy.delta, privacy.accountant) for bill in bills)
+            return max(epsilon_of(ledger, "training", privacy.delta, privacy.accountant) for ledger in ledgers)
 
         # A method that trains more than once a round would exceed the target: there, the budget holds it.
         kept = replace(privacy, budget=target if privacy.budget is None else privacy.budget)
@@ -52,7 +52,7 @@ class PrivacyEngine:
         return DpSgd(sgd, self.noise, self.privacy.clip)
 
     def evaluator(self) -> PrivateEvaluator:
-        """Return how clients judge models."""
+        """Return how clients evaluate models."""
         return PrivateEvaluator(self.privacy.validation_noise, self.privacy.validation_clip)
 
     def seed(self, seed: int) -> int:
@@ -65,19 +65,19 @@ class PrivacyEngine:
         noise = SeededNoise(stream(seed, "noise", round, client)) if is_research else SystemNoise()
         return BudgetTracker(noise, before, self.affords, attempts)
 
-    def affords(self, bill: Ledger) -> bool:
-        """Tell whether a bill stays within the budget; the quick accountant, never too low, is asked first."""
+    def affords(self, ledger: Ledger) -> bool:
+        """Tell whether a ledger stays within the budget; the quick accountant, never too low, is asked first."""
         budget, delta = self.privacy.budget, self.privacy.delta
         if budget is None:
             return True
         is_judged_privately = self.privacy.validation_noise is not None
         kinds: tuple[Records, ...] = ("training", "validation") if is_judged_privately else ("training",)
         accountants = dict.fromkeys(("rdp", self.privacy.accountant))
-        return all(any(epsilon_of(bill, kind, delta, by) <= budget for by in accountants) for kind in kinds)
+        return all(any(epsilon_of(ledger, kind, delta, by) <= budget for by in accountants) for kind in kinds)
 
-    def spent(self, bill: Ledger) -> EpsilonSpent:
-        """Return what a bill comes to."""
-        return spent(bill, self.privacy.delta, self.privacy.accountant)
+    def spent(self, ledger: Ledger) -> EpsilonSpent:
+        """Return what a ledger comes to."""
+        return spent(ledger, self.privacy.delta, self.privacy.accountant)
 
     def check(self, model: Model, clients: Sequence[ClientData]) -> None:
         """Refuse, before anything is computed, what no noise would make private."""

@@ -1,4 +1,4 @@
-"""Private records: examples that nobody can look at but whoever pays.
+"""Private records: examples that are read only by queries that are paid for.
 
 A client under differential privacy holds sealed examples. An algorithm can count them, cut them and pass them on to
 training and judgement; it cannot read them. Whatever would leave the client without noise therefore fails, loudly,
@@ -58,55 +58,55 @@ class BudgetTracker:
 
     noise: Noise
     before: Ledger  # of earlier rounds
-    affords: Callable[[Ledger], bool]  # whether a bill stays within the client's budget
+    affords: Callable[[Ledger], bool]  # whether a ledger stays within the client's budget
     attempts: int = 1  # how often this round has to be paid
     ledger: dict[Query, int] = field(default_factory=dict[Query, int])  # of this round, once
-    _cleared: dict[Query, int] = field(default_factory=dict[Query, int])  # found affordable, and not yet taken
+    _reserved: dict[Query, int] = field(default_factory=dict[Query, int])  # found affordable, and not yet taken
     _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
 
-    def clear(self, look: Query, times: int) -> None:
-        """Make sure that so many looks can be paid, before the first of them is taken."""
-        self._cleared[look] = times
+    def reserve(self, query: Query, times: int) -> None:
+        """Make sure that so many queries can be paid, before the first of them is taken."""
+        self._reserved[query] = times
         self._afford(self.ledger)
 
-    def charge(self, look: Query, times: int = 1) -> None:
-        """Put looks on the bill before they are taken."""
-        bill = added(self.ledger, {look: times})
-        if times <= self._cleared.get(look, 0):
-            self._cleared[look] -= times
+    def charge(self, query: Query, times: int = 1) -> None:
+        """Put queries on the ledger before they are taken."""
+        ledger = added(self.ledger, {query: times})
+        if times <= self._reserved.get(query, 0):
+            self._reserved[query] -= times
         else:
-            self._afford(bill)
-        self.ledger = bill
+            self._afford(ledger)
+        self.ledger = ledger
 
-    def pay_for_sample(self, look: Query, sample: bytes) -> None:
-        """Put a look at a random sample on the bill.
+    def pay_for_sample(self, query: Query, sample: bytes) -> None:
+        """Put a query on a random sample on the ledger.
 
-        Chance protects a record once: k looks at one sample are one look at it with the noise of their mean, σ/√k.
+        Chance protects a record once: k queries on one sample are one query on it with the noise of their mean, σ/√k.
         """
-        uses = self._uses.get((sample, look.records), 0)
-        self._uses[sample, look.records] = uses + 1
+        uses = self._uses.get((sample, query.records), 0)
+        self._uses[sample, query.records] = uses + 1
         if uses == 0:
-            self.charge(look)
+            self.charge(query)
             return
-        if self._cleared.get(look):
-            self._cleared[look] -= 1
-        so_far = replace(look, noise=look.noise / math.sqrt(uses))
-        bill = added(self.ledger, {so_far: -1})
-        bill = added(bill, {replace(look, noise=look.noise / math.sqrt(uses + 1)): 1})
-        self._afford(bill)
-        self.ledger = {kind: times for kind, times in bill.items() if times}
+        if self._reserved.get(query):
+            self._reserved[query] -= 1
+        so_far = replace(query, noise=query.noise / math.sqrt(uses))
+        ledger = added(self.ledger, {so_far: -1})
+        ledger = added(ledger, {replace(query, noise=query.noise / math.sqrt(uses + 1)): 1})
+        self._afford(ledger)
+        self.ledger = {kind: times for kind, times in ledger.items() if times}
 
-    def _afford(self, bill: Ledger) -> None:
-        """Refuse a bill that, with all that was cleared, exceeds the budget."""
-        if not self.affords(added(self.before, added(bill, self._cleared), self.attempts)):
+    def _afford(self, ledger: Ledger) -> None:
+        """Refuse a ledger that, with all that was cleared, exceeds the budget."""
+        if not self.affords(added(self.before, added(ledger, self._reserved), self.attempts)):
             raise BudgetError
 
 
 class PrivateExamples(Examples):
     """Examples of one client that are read only through `opened`, by what adds noise and pays for it."""
 
-    records: tuple[Records, ...]  # whose bill it is
-    meter: BudgetTracker
+    records: tuple[Records, ...]  # whose ledger it is
+    tracker: BudgetTracker
     chance: float  # at which each record of the client came to be among these
     sample: bytes | None  # names the draw that made a random sample; None: these are no sample
     _expected: float
@@ -116,12 +116,12 @@ class PrivateExamples(Examples):
         self,
         examples: Examples,
         records: tuple[Records, ...],
-        meter: BudgetTracker,
+        tracker: BudgetTracker,
         chance: float = 1.0,
         expected: float | None = None,
         sample: bytes | None = None,
     ) -> None:
-        given = {"records": records, "meter": meter, "chance": chance, "sample": sample, "_examples": examples}
+        given = {"records": records, "tracker": tracker, "chance": chance, "sample": sample, "_examples": examples}
         given["_expected"] = float(len(examples)) if expected is None else expected
         for name, value in given.items():
             object.__setattr__(self, name, value)  # examples are frozen
@@ -132,30 +132,32 @@ class PrivateExamples(Examples):
         return self._expected
 
     def opened(self) -> Examples:
-        """Return what is inside; for trainers and judges only."""
+        """Return what is inside; for trainers and evaluators only."""
         return self._examples
 
-    def clear(self, noise: float, chance: float, times: int) -> None:
-        """Make sure that noisy looks at samples of these examples can be paid."""
+    def reserve(self, noise: float, chance: float, times: int) -> None:
+        """Make sure that noisy queries on samples of these examples can be paid."""
         for records in self.records:
-            self.meter.clear(Query(records, noise, chance * self.chance), times)
+            self.tracker.reserve(Query(records, noise, chance * self.chance), times)
 
     def charge(self, noise: float, times: int = 1) -> None:
-        """Pay for noisy looks at these examples."""
+        """Pay for noisy queries on these examples."""
         for records in self.records:
-            look = Query(records, noise, self.chance)
+            query = Query(records, noise, self.chance)
             if self.sample is None:
-                self.meter.charge(look, times)
+                self.tracker.charge(query, times)
             else:
                 for _ in range(times):
-                    self.meter.pay_for_sample(look, self.sample)
+                    self.tracker.pay_for_sample(query, self.sample)
 
     def sampled(self, chance: float, rng: torch.Generator) -> PrivateExamples:
         """Take every example with the same chance, each by a draw of its own."""
         self._refuse_sample()
         name = hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=16).digest()
         chosen = (torch.rand(len(self), generator=rng, dtype=torch.float64) < chance).nonzero().flatten()
-        return PrivateExamples(self._examples.take(chosen), self.records, self.meter, chance, chance * len(self), name)
+        return PrivateExamples(
+            self._examples.take(chosen), self.records, self.tracker, chance, chance * len(self), name
+        )
 
     def __len__(self) -> int:
         return len(self._examples)
@@ -163,7 +165,7 @@ class PrivateExamples(Examples):
     def take(self, indices: Tensor) -> PrivateExamples:
         """Return some of the examples, still sealed."""
         self._refuse_sample()
-        return PrivateExamples(self._examples.take(indices), self.records, self.meter)
+        return PrivateExamples(self._examples.take(indices), self.records, self.tracker)
 
     def augmented(self, rng: torch.Generator) -> PrivateExamples:
         """Return the images shifted and mirrored, still sealed: each comes of one record, as before."""
@@ -174,20 +176,20 @@ class PrivateExamples(Examples):
         return self._with(self._examples.to(device))
 
     def _with(self, examples: Examples) -> PrivateExamples:
-        return PrivateExamples(examples, self.records, self.meter, self.chance, self._expected, self.sample)
+        return PrivateExamples(examples, self.records, self.tracker, self.chance, self._expected, self.sample)
 
     def batches(self, size: int) -> Iterator[PrivateExamples]:
         """Cut the examples into batches, still sealed."""
         self._refuse_sample()
         for batch in self._examples.batches(size):
-            yield PrivateExamples(batch, self.records, self.meter)
+            yield PrivateExamples(batch, self.records, self.tracker)
 
     def joined(self, *others: Examples) -> PrivateExamples:
         """Return these examples and others behind them; what is joined to private records is as private as they are."""
         self._refuse_sample()
         records = set(self.records).union(*(other.records for other in others if isinstance(other, PrivateExamples)))
         inside = [other.opened() if isinstance(other, PrivateExamples) else other for other in others]
-        return PrivateExamples(self._examples.joined(*inside), tuple(sorted(records)), self.meter)
+        return PrivateExamples(self._examples.joined(*inside), tuple(sorted(records)), self.tracker)
 
     def _refuse_sample(self) -> None:
         if self.sample is not None:
@@ -204,11 +206,11 @@ class PrivateExamples(Examples):
         raise _refusal("labels")
 
 
-def sealed(data: ClientData, meter: BudgetTracker) -> ClientData:
+def sealed(data: ClientData, tracker: BudgetTracker) -> ClientData:
     """Seal a client's own data; its test examples are a simulation's yardstick, and nobody learns from them."""
     return ClientData(
-        PrivateExamples(data.train, ("training",), meter),
-        PrivateExamples(data.validation, ("validation",), meter),
+        PrivateExamples(data.train, ("training",), tracker),
+        PrivateExamples(data.validation, ("validation",), tracker),
         data.test,
     )
 

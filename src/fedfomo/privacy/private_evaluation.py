@@ -24,14 +24,16 @@ class PrivateEvaluator:
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss; NaN for each if there are no examples."""
         if not isinstance(examples, PrivateExamples):
-            raise InputError("a private judge was given examples that belong to no client: nobody could pay for them")
+            raise InputError(
+                "a private evaluator was given examples that belong to no client: nobody could pay for them"
+            )
         records = examples.opened()
         if len(records) == 0 or not thetas:
             return torch.full((len(thetas),), torch.nan, dtype=torch.float64)
         if self.noise is None:
             if "training" in examples.records:
                 raise InputError(
-                    "this method judges models by training records, whose guarantee would be gone:"
+                    "this method evaluates models on training records, whose guarantee would be gone:"
                     " give --privacy.validation-noise, or choose another method"
                 )
             examples.charge(0.0, len(thetas))
@@ -39,7 +41,7 @@ class PrivateEvaluator:
         examples.charge(self.noise, len(thetas))
         means = torch.stack([mean_clipped_loss(model.losses_at(theta, records), self.clip) for theta in thetas])
         deviation = self.noise * self.clip / len(records)
-        return means + deviation * examples.meter.noise.draw(len(thetas))
+        return means + deviation * examples.tracker.noise.draw(len(thetas))
 
 
 def mean_clipped_loss(losses: Tensor, clip: float) -> Tensor:

@@ -25,7 +25,14 @@ C = TypeVar("C")
 
 FORMAT = 2
 """The version of configuration files; version 1 had `options = ["name=value"]` and the keys that are renamed below."""
-RENAMED = {"dropout": "client_dropout", "lateness": "late_fraction", "stack": "vectorise"}
+RENAMED = {
+    "dropout": "client_dropout",
+    "lateness": "late_fraction",
+    "stack": "vectorise",
+    "minimum": "min_clients",
+    "capacity": "max_sites",
+    "patience": "startup_timeout",  # of federations
+}
 
 # Parts that are tables of their own in a file; all others share one flat set of names.
 TABLES = {Privacy}

@@ -1,6 +1,6 @@
 """Who computes what clients ask for: each on its own, or several together.
 
-An algorithm asks its client to train and to judge, in plain calls. One by one, a call is answered at once. Together,
+An algorithm asks its client to train and to evaluate, in plain calls. One by one, a call is answered at once. Together,
 the call waits until every client of the group has asked for something; then all of them are answered in one stacked
 computation. Clients never run at the same time: each holds the baton until it asks or is done.
 """
@@ -54,11 +54,11 @@ class Timings:
 
 
 class ClientCompute(ABC):
-    """A trainer and a judge for clients, and whatever else needs the network."""
+    """A trainer and an evaluator for clients, and whatever else needs the network."""
 
-    def __init__(self, model: Model, trainer: LocalTrainer, judge: Evaluator | None = None) -> None:
+    def __init__(self, model: Model, trainer: LocalTrainer, evaluator: Evaluator | None = None) -> None:
         self.seconds = Timings()
-        self._judge = judge  # None: losses are told as they are
+        self._evaluator = evaluator  # None: losses are exact
         self._model = model
         self._trainer = trainer
 
@@ -82,9 +82,9 @@ class ClientCompute(ABC):
 
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss."""
-        if self._judge is not None:
+        if self._evaluator is not None:
             with self.seconds.counted("scoring"):
-                return self._judge.losses(model, thetas, examples)
+                return self._evaluator.losses(model, thetas, examples)
         scores = self.scores([(theta, examples) for theta in thetas])
         return torch.tensor([score.loss for score in scores], dtype=torch.float64)
 

@@ -50,7 +50,9 @@ def retrain_head(client: Client, model: Tensor, epochs: int) -> Tensor:
     layout = client.start.layout
     is_head = layout.mask(layout.layers()[-1:])
     fresh = torch.where(is_head, client.start.initial, model)
-    return client.train(fresh, moving=is_head[: client.num_trainable], epochs=epochs, stays=True, purpose="new head")
+    return client.train(
+        fresh, trainable_mask=is_head[: client.num_trainable], epochs=epochs, local_only=True, purpose="new head"
+    )
 
 
 def clipped(reports: Mapping[int, Tensor], limit: float) -> dict[int, Tensor]:
