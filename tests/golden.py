@@ -312,7 +312,7 @@ def of_sites(parts: int = 2, layers: str = "residual", **arguments: Any) -> Dige
         "scores": {site: astuple(score) for site, score in federated.scores.items()},
         "local_scores": {site: astuple(score) for site, score in federated.local_scores.items()},
         "affinity": None if federated.affinity is None else federated.affinity.tolist(),
-        "taken": None if federated.taken is None else federated.taken.tolist(),
+        "taken": None if federated.mixing is None else federated.mixing.tolist(),
         "traffic": astuple(federated.traffic),
         "spent": federated.spent and {site: astuple(spent) for site, spent in federated.spent.items()},
     }

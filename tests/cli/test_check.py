@@ -63,7 +63,7 @@ def test_a_folder_is_checked_and_read(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "2 sites can federate" in capsys.readouterr().out
     sites = fedfomo.load_sites(tmp_path)
     assert [len(part) for part in sites["leeds"]] == [40, 40, 40]
-    result = fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=1, workers=0, beside=())
+    result = fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=1, workers=0, baselines=())
     assert result.sites == ("leeds", "turin")
 
 
@@ -109,8 +109,11 @@ def test_the_same_sample_in_two_parts_is_told_and_may_federate(
     printed = capsys.readouterr().out
     assert "leeds: 20 samples are both in its training and in its test data" in printed
     assert "1 sites can federate" in printed
-    result = fedfomo.federate(lambda: nn.Linear(3, 2), fedfomo.load_sites(tmp_path), rounds=1, workers=0, beside=())
-    assert any(note.startswith("note: 20 samples of leeds's test data are in its training") for note in result.notes)
+    result = fedfomo.federate(lambda: nn.Linear(3, 2), fedfomo.load_sites(tmp_path), rounds=1, workers=0, baselines=())
+    assert any(
+        note.startswith("note: leeds: 20 samples are both in its training and in its test data")
+        for note in result.notes
+    )
 
 
 def test_equal_inputs_with_other_labels_are_other_samples() -> None:
@@ -227,7 +230,7 @@ def test_the_model_of_a_run_loads_by_its_snippet(
 
 def test_the_model_of_a_site_loads_into_the_users_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sites = {name: (part(k, 20), part(k + 10, 20)) for k, name in enumerate(("leeds", "turin"))}
-    result = fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=1, workers=0, beside=())
+    result = fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=1, workers=0, baselines=())
     result.save(tmp_path / "saved")
     assert (tmp_path / "saved" / "report.html").exists()
     out = tmp_path / "leeds.safetensors"

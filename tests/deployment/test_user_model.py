@@ -13,7 +13,7 @@ from fedfomo.core.rng import stream
 from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.errors import InputError
 from fedfomo.sites.checks import check_sites
-from fedfomo.sites.federate import VALIDATION_FRACTION, client_data
+from fedfomo.sites.site_data import VALIDATION_FRACTION, client_data
 from in_memory_transport import MODEL
 from toy_problems import points
 

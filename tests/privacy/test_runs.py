@@ -24,7 +24,7 @@ from fedfomo.privacy.private_data import PrivateExamples, SystemNoise
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.sites.federate import client_data
+from fedfomo.sites.site_data import client_data
 from toy_problems import digest, points_problem, with_batch_norm
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]

@@ -16,8 +16,7 @@ import fedfomo
 from cli_calls import call
 from fedfomo.core.model import Score
 from fedfomo.report.build import build_report_data
-from fedfomo.report.data import ClientFacts, Reproduce
-from fedfomo.report.inputs import FinalResult, ReportInput
+from fedfomo.report.data import ClientFacts, FinalResult, ReportInput, Reproduce
 from fedfomo.report.page import write_report
 from fedfomo.report.per_example import PerExampleScores
 
@@ -193,7 +192,7 @@ def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
     rng = torch.Generator().manual_seed(0)
     names = ["<img src=x onerror=alert(1)>", "a <b>bold<:b> name", "</script><script>alert(2)<:script>"]
     data = {name.replace("/", ":"): ((torch.randn(20, 2, generator=rng), torch.arange(20) % 2),) * 2 for name in names}
-    result = fedfomo.federate(lambda: nn.Linear(2, 2), data, rounds=2, workers=0, beside=())
+    result = fedfomo.federate(lambda: nn.Linear(2, 2), data, rounds=2, workers=0, baselines=())
     open_page(browser, result.report(tmp_path / "page.html"))
     assert browser.get_log("browser") == []
     assert names[0] in browser.find_element("id", "sentences").text
@@ -202,14 +201,19 @@ def test_names_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
 def test_a_federation_whose_report_failed_has_a_page_of_scores(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedfomo.report.from_sites.examine", lambda *arguments: 1 / 0)
+    def failing(*arguments: object) -> None:
+        raise ZeroDivisionError("no such thing")
+
+    monkeypatch.setattr("fedfomo.report.from_run.score_examples", failing)
     part = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
     sites = {"leeds": (part, part), "turin": (part, part)}
-    result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=1, workers=0, beside=())
-    open_page(browser, result.report(tmp_path / "page.html"))
+    result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=1, workers=0, baselines=())
+    with pytest.warns(UserWarning, match="scores alone"):
+        page = result.report(tmp_path / "page.html")
+    open_page(browser, page)
     assert browser.get_log("browser") == []
-    assert "making it failed (ZeroDivisionError" in browser.find_element("id", "main").text
-    assert f"leeds: {result.scores['leeds'].accuracy:.3g}, and alone" in browser.find_element("id", "sentences").text
+    assert "trying the models failed (ZeroDivisionError" in browser.find_element("id", "main").text
+    assert "leeds: " in browser.find_element("id", "sentences").text
 
 
 def large_source() -> ReportInput:
@@ -257,7 +261,7 @@ def large_source() -> ReportInput:
         seconds={t: {"training": 1.0, "scoring": 0.5, "all": 2.0} for t in range(rounds)},
         ended={"local": ended(0.7), "fedavg": ended(0.6), "fedfomo": ended(0.8)},
         affinity=matrix,
-        taken=[[abs(value) for value in row] for row in matrix],
+        mixing=[[abs(value) for value in row] for row in matrix],
         own_targets=True,
         reproduce=Reproduce("fedfomo run", "", {}, {}),
     )
@@ -270,10 +274,10 @@ def drawn_charts(browser: Any) -> set[str]:
 
 def diverged(ended: FinalResult, *clients: int) -> FinalResult:
     """Say of some clients that they ended with models whose figures are not finite."""
-    assert ended.examined is not None
+    assert ended.examples is not None
     lost = {client: Score(math.nan, math.nan, 30) for client in clients}
-    figures = [[math.nan] * 30 if client in clients else row for client, row in enumerate(ended.examined.figures)]
-    return replace(ended, scores={**ended.scores, **lost}, examined=replace(ended.examined, figures=figures))
+    figures = [[math.nan] * 30 if client in clients else row for client, row in enumerate(ended.examples.figures)]
+    return replace(ended, scores={**ended.scores, **lost}, examples=replace(ended.examples, figures=figures))
 
 
 def test_figures_that_are_not_finite_leave_gaps_in_charts_and_are_named(browser: Any, tmp_path: Path) -> None:
@@ -282,8 +286,8 @@ def test_figures_that_are_not_finite_leave_gaps_in_charts_and_are_named(browser:
     ended = {method: diverged(source.ended[method], *clients) for method, clients in methods.items()}
     nothing = [[math.nan] * 100 for _ in range(100)]
     ended["fedfomo"] = replace(ended["fedfomo"], seed_means=[math.nan, 0.5, 0.7])
-    taken = [[math.nan] * 100, *(source.taken or [])[1:]]
-    broken = replace(source, ended=ended, taken=taken)
+    taken = [[math.nan] * 100, *(source.mixing or [])[1:]]
+    broken = replace(source, ended=ended, mixing=taken)
     open_page(browser, write_report(build_report_data(source), tmp_path / "whole.html"))
     everything = drawn_charts(browser)
     open_page(browser, write_report(build_report_data(broken), tmp_path / "page.html"))
@@ -292,7 +296,7 @@ def test_figures_that_are_not_finite_leave_gaps_in_charts_and_are_named(browser:
     assert "60.0 (2 seeds)" in browser.find_element("id", "verdict").text
     told = [sentence for sentence in build_report_data(broken).sentences if "not finite" in sentence]
     assert [sentence.partition(":")[0] for sentence in told] == ["client 2", "client 3"]
-    crossed = replace(ended["fedfomo"], examined=PerExampleScores([[1.0] * 30] * 100, nothing, ""))
+    crossed = replace(ended["fedfomo"], examples=PerExampleScores([[1.0] * 30] * 100, nothing, ""))
     empty = build_report_data(replace(broken, ended={**ended, "fedfomo": crossed}))
     open_page(browser, write_report(empty, tmp_path / "page.html"))
     assert browser.get_log("browser") == []

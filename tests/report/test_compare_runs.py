@@ -35,8 +35,8 @@ def another(run: Path, place: Path, shift: float = 0.0, **settings: str) -> Path
 def test_methods_are_set_against_each_other_client_by_client(comparison: Path, tmp_path: Path) -> None:
     [arena] = compare_runs([comparison])
     assert arena.title == TITLE
-    [duel] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedfomo", "fedavg")]
-    [back] = [duel for duel in arena.duels if (duel.method, duel.against) == ("fedavg", "fedfomo")]
+    [duel] = [duel for duel in arena.pairs if (duel.method, duel.against) == ("fedfomo", "fedavg")]
+    [back] = [duel for duel in arena.pairs if (duel.method, duel.against) == ("fedavg", "fedfomo")]
     assert len(duel.gaps) == 12  # six clients of two seeds
     assert duel.gaps == [-gap for gap in back.gaps]
     assert (duel.better, duel.equal, duel.worse) == (back.worse, back.equal, back.better)
@@ -49,7 +49,7 @@ def test_the_same_method_with_other_options_is_another(comparison: Path, tmp_pat
     usual = another(comparison / "fedfomo-seed-0", tmp_path / "usual", num_downloads="5")
     [arena] = compare_runs([comparison, three, usual])
     assert list(arena.means) == ["fedavg", "fedfomo", "local", "fedfomo (num_downloads=3)"]
-    [duel] = [d for d in arena.duels if (d.method, d.against) == ("fedfomo (num_downloads=3)", "fedfomo")]
+    [duel] = [d for d in arena.pairs if (d.method, d.against) == ("fedfomo (num_downloads=3)", "fedfomo")]
     assert duel.gaps == pytest.approx([0.25] * 6)
 
 

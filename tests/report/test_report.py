@@ -24,25 +24,24 @@ from fedfomo.datasets.latent_groups import LatentGroups, save_groups, user_file
 from fedfomo.datasets.readers import load_data
 from fedfomo.errors import InputError
 from fedfomo.report.build import build_report_data
-from fedfomo.report.data import ClientFacts, MethodFacts, ReportData, Reproduce
-from fedfomo.report.from_run import gather, prepare_run
-from fedfomo.report.inputs import FinalResult, ReportInput
+from fedfomo.report.data import ClientFacts, FinalResult, MethodFacts, ReportData, ReportInput, Reproduce
+from fedfomo.report.from_run import load, prepare_run
 from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
-from fedfomo.report.per_example import PerExampleScores, read_examination, write_examination
+from fedfomo.report.per_example import PerExampleScores, read_scores, write_scores
 from fedfomo.report.select_run import find_run
 from fedfomo.report.text import site_sentence, with_interval
 from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import build, read_toml, write_toml
 from fedfomo.runs.run import read_config, read_record, runs_of
-from fedfomo.runs.setup import Prepared
+from fedfomo.simulation.problem import FederatedProblem
 
 
 @pytest.fixture(scope="module")
 def facts(comparison: Path) -> ReportData:
     folder = find_run(comparison)
-    return build_report_data(gather(folder, loaded=prepare_run(folder)))
+    return build_report_data(load(folder, data=prepare_run(folder)))
 
 
 def test_which_run_of_a_comparison_is_meant_is_said_and_never_guessed(
@@ -93,7 +92,7 @@ def test_scores_are_those_of_the_run_and_gains_their_differences(facts: ReportDa
 
 
 def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
-    source = gather(find_run(comparison))
+    source = load(find_run(comparison))
     odd = [{**line, "suspected": {"3": "its own last model again"}} for line in source.lines]
     for lines, is_named in ((odd, True), (source.lines, False)):
         notes = build_report_data(replace(source, lines=lines)).health.notes
@@ -101,7 +100,7 @@ def test_who_uploaded_nothing_new_is_named(comparison: Path) -> None:
 
 
 def test_who_moved_to_averages_alone_did_not_stay_where_it_was(comparison: Path) -> None:
-    source = gather(find_run(comparison))
+    source = load(find_run(comparison))
     judged = {"findings.ids": [0, 1], "findings.increments": [-1.0, -2.0], "findings.shares": [0.0, 0.0]}
     uploads = [judged, *({**judged, "findings.share_of_averages": share} for share in (0.0, 1.0))]
     for upload, fell_back in zip(uploads, (3, 3, 0), strict=True):
@@ -172,7 +171,7 @@ def test_losses_have_curves_where_the_method_says_whose_they_are(tmp_path: Path)
     last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
     assert "findings.ids" in last["uploads"]["0"]
     assert len(last["judged"]["0"]) == 1 + 6  # an average, and the same without each of its members in turn
-    curves = build_report_data(gather(run)).curves
+    curves = build_report_data(load(run)).curves
     assert (curves.validation_reference, curves.validation_own) == ([], [])
     assert len(curves.test_updated) == 2
 
@@ -213,7 +212,7 @@ def test_the_command_that_a_lone_run_advises_is_of_its_own_data_set_and_options(
     setting = build(ExperimentConfig, {"dataset": "mnist", "data": "images", "epochs": 2})
     options = {"num_downloads": 2, "epsilon": 0.1}
     (run / "config.toml").write_text(write_toml(replace(played, options=options, setting=setting)))
-    advised = shlex.split(gather(run).advice.partition("fedfomo compare ")[2])
+    advised = shlex.split(load(run).advice.partition("fedfomo compare ")[2])
     read = parse_comparison(advised)
     assert read.setting == setting
     assert read.methods == ("local", "fedavg", "fedfomo")
@@ -228,17 +227,17 @@ def test_runs_side_by_side_have_one_setting_and_none_is_dropped(comparison: Path
     few, longer = tmp_path / "few", tmp_path / "longer"
     call("run", "--fedfomo.num-downloads", "2", "--out", str(few), *setting)
     call("run", "--method", "local", "--out", str(longer), *SMALL, "--rounds", "5")
-    assert set(gather(about, [few]).ended) == {"local", "fedavg", "fedfomo", "fedfomo (num_downloads=2)"}
-    assert set(gather(few, [about]).ended) == {"fedfomo", "fedfomo (default options)"}
+    assert set(load(about, [few]).ended) == {"local", "fedavg", "fedfomo", "fedfomo (num_downloads=2)"}
+    assert set(load(few, [about]).ended) == {"fedfomo", "fedfomo (default options)"}
     best, local = tmp_path / "best", comparison / "local-seed-0"
     call("run", "--method", "local", "--local.keep-best", "--out", str(best), *setting)
-    ended = gather(few, [best, local]).ended  # whatever the order, the plain name is that of the plain method
+    ended = load(few, [best, local]).ended  # whatever the order, the plain name is that of the plain method
     assert set(ended) == {"fedfomo", "local", "local (keep_best=True)"}
     assert ended["local"].scores == read_record(local).after_update
     with pytest.raises(InputError, match=r"another setting than .*: rounds \(4, there 5\)"):
-        gather(about, [longer])
+        load(about, [longer])
     with pytest.raises(InputError, match="has the method and options of"):
-        gather(about, [few, few])
+        load(about, [few, few])
 
 
 @pytest.mark.parametrize(
@@ -249,7 +248,7 @@ def test_local_that_trains_only_when_drawn_is_called_too_low_a_bar(
 ) -> None:
     for method in ("local", "fedavg"):
         call("run", "--method", method, "--out", str(tmp_path / method), *SMALL, "--rounds", "2", *flags)
-    alone, beside = gather(tmp_path / "fedavg"), gather(tmp_path / "fedavg", [tmp_path / "local"])
+    alone, beside = load(tmp_path / "fedavg"), load(tmp_path / "fedavg", [tmp_path / "local"])
     assert any("gains over Local are too large" in note for note in beside.notes) is is_low
     assert not any("Local" in note for note in alone.notes)
 
@@ -261,7 +260,7 @@ def test_a_run_that_still_goes_on_has_a_report(comparison: Path, tmp_path: Path)
     log = running / "rounds.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:2]) + lines[2][:50])  # the third is being written
-    found = build_report_data(gather(running))
+    found = build_report_data(load(running))
     assert not found.is_finished
     assert len(found.rounds) == 2
     assert own(found) == []
@@ -320,7 +319,7 @@ def source_of(ours: list[float], theirs: list[float]) -> ReportInput:
         seconds={},
         ended={"local": ended(theirs), "fedfomo": ended(ours)},
         affinity=None,
-        taken=None,
+        mixing=None,
         own_targets=True,
         reproduce=Reproduce("", "", {}, {}),
     )
@@ -396,14 +395,14 @@ def test_clients_that_value_each_other_stand_together() -> None:
 
 def test_nothing_that_is_not_a_number_reaches_the_page() -> None:
     source = source_of([1.0], [1.0])
-    broken = replace(source, affinity=[[math.nan]], taken=[[math.nan]])
+    broken = replace(source, affinity=[[math.nan]], mixing=[[math.nan]])
     assert "NaN" not in build_report_data(broken).to_json()
 
 
 def test_a_private_run_says_what_it_spent_and_not_what_clients_hold(tmp_path: Path) -> None:
     run = tmp_path / "private"
     call("run", "--out", str(run), *SMALL, "--rounds", "2", "--privacy.noise", "1.0")
-    found = build_report_data(gather(run, loaded=prepare_run(run)))
+    found = build_report_data(load(run, data=prepare_run(run)))
     assert found.privacy is not None
     assert found.privacy.training is not None
     assert found.privacy.training > 0
@@ -429,7 +428,7 @@ def test_other_data_than_the_runs_are_not_trusted(comparison: Path, tmp_path: Pa
     environment = json.loads(path.read_text())
     environment["data"]["sha256"] = "0" * 64
     path.write_text(json.dumps(environment))
-    found = build_report_data(gather(run, loaded=prepare_run(run)))
+    found = build_report_data(load(run, data=prepare_run(run)))
     assert found.clients[0].train_labels is None
     assert any("'digits' has changed since" in note for note in found.health.notes)
 
@@ -454,9 +453,9 @@ def test_a_run_whose_groups_were_built_again_is_not_scored_on_other_clients_data
     run = tmp_path / "run"
     regrouped(1)
     call("run", "--method", "local", "--out", str(run), *SMALL, "--rounds", "1")
-    assert isinstance(prepare_run(run), Prepared)
+    assert isinstance(prepare_run(run), FederatedProblem)
     regrouped(2)
-    found = build_report_data(gather(run, loaded=prepare_run(run)))
+    found = build_report_data(load(run, data=prepare_run(run)))
     (ours,) = own(found)
     kept = json.loads((run / "result.json").read_text())["after_update"]
     assert [score and score.value for score in ours.scores] == [kept[str(client)]["accuracy"] for client in range(6)]
@@ -473,7 +472,7 @@ def test_runs_that_kept_no_digest_of_their_split_are_told_apart_by_what_they_did
     environment = json.loads(path.read_text())
     del environment["split"]
     path.write_text(json.dumps(environment))
-    assert isinstance(prepare_run(run), Prepared)
+    assert isinstance(prepare_run(run), FederatedProblem)
     environment["examples"][3]["test"] += 1
     path.write_text(json.dumps(environment))
     assert isinstance(prepare_run(run), InputError)
@@ -485,16 +484,16 @@ def test_an_examination_of_other_numbers_of_examples_is_made_again_and_never_kep
     run = tmp_path / "run"
     shutil.copytree(comparison / "fedfomo-seed-0", run)
     prepared, kept = prepare_run(run), run / "examination.json"
-    write_examination(kept, PerExampleScores([[1.0]] * 6, None, "too long"))
-    (ours,) = own(build_report_data(gather(run, loaded=prepared)))
+    write_scores(kept, PerExampleScores([[1.0]] * 6, None, "too long"))
+    (ours,) = own(build_report_data(load(run, data=prepared)))
     result = json.loads((run / "result.json").read_text())
     expected = [result["after_update"][str(client)] for client in range(6)]
     assert [score and score.value for score in ours.scores] == pytest.approx([score["accuracy"] for score in expected])
-    assert [len(row) for row in read_examination(kept).figures] == [score["num_examples"] for score in expected]
+    assert [len(row) for row in read_scores(kept).figures] == [score["num_examples"] for score in expected]
     kept.unlink()
     expected[2]["num_examples"] += 1
     (run / "result.json").write_text(json.dumps(result))
-    gather(run, loaded=prepared)
+    load(run, data=prepared)
     assert not kept.exists()
 
 
@@ -503,7 +502,7 @@ def test_runs_of_a_comparison_that_had_other_clients_are_left_out(comparison: Pa
     shutil.copytree(comparison, folder)
     path = folder / "local-seed-0" / "environment.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "split": "another"}))
-    source = gather(folder / "fedfomo-seed-0")
+    source = load(folder / "fedfomo-seed-0")
     assert set(source.ended) == {"fedavg", "fedfomo"}
     assert [len(gains) for gains in source.ended["fedfomo"].gains_by_seed] == [6]  # of the other seed
     assert any("changed within the comparison: local-seed-0." in note for note in source.notes)
@@ -515,14 +514,14 @@ def test_why_data_could_not_be_loaded_is_in_the_notes(comparison: Path, tmp_path
     path = run / "config.toml"
     path.write_text(path.read_text().replace('dataset = "digits"', 'dataset = "mnist"'))
     assert isinstance(reason := prepare_run(run), InputError)
-    assert any(str(reason) in note for note in build_report_data(gather(run, loaded=reason)).health.notes)
+    assert any(str(reason) in note for note in build_report_data(load(run, data=reason)).health.notes)
 
 
 def test_an_examination_is_kept_as_strict_json_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "examination.json"
-    write_examination(path, PerExampleScores([[1.0], []], [[1.0, math.nan], [0.0, math.nan]], ""))
+    write_scores(path, PerExampleScores([[1.0], []], [[1.0, math.nan], [0.0, math.nan]], ""))
     json.loads(path.read_text(), parse_constant=pytest.fail)
-    found = read_examination(path)
+    found = read_scores(path)
     assert found.figures == [[1.0], []]
     assert found.cross is not None
     assert math.isnan(found.cross[0][1])

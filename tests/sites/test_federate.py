@@ -12,7 +12,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fedfomo
 from fedfomo.errors import InputError
-from fedfomo.sites.federate import client_data
+from fedfomo.report.text import figure
+from fedfomo.sites.site_data import client_data
 
 
 class Residual(nn.Module):
@@ -65,9 +66,9 @@ def test_the_affinity_says_who_helps_whom(federated: fedfomo.FederationResult) -
     assert federated.affinity[lyon, leeds] < 0
     [sentence] = [line for line in str(federated).splitlines() if line.startswith("porto: ")]
     assert "; of what it took from others: " in sentence
-    helpers = federated.helpers("porto")
-    assert helpers["leeds"] + helpers["turin"] > 0.9
-    assert sum(helpers.values()) == pytest.approx(1)
+    contributors = federated.contributors("porto")
+    assert contributors["leeds"] + contributors["turin"] > 0.9
+    assert sum(contributors.values()) == pytest.approx(1)
 
 
 def test_every_module_is_its_sites_own_and_scores_as_reported(federated: fedfomo.FederationResult) -> None:
@@ -104,8 +105,8 @@ def test_sites_may_have_images_of_different_sizes() -> None:
     sites = {name: (part(size, 12), part(size, 8)) for name, size in (("leeds", 8), ("turin", 12), ("lyon", 8))}
     nothing = torch.empty(0), torch.empty(0, dtype=torch.long)
     found = fedfomo.federate(of_any_size, {**sites, "porto": (part(8, 12), part(8, 8), nothing)}, rounds=1, workers=0)
-    assert found.facts.cross is not None
-    scored = {name: [row[site] for row in found.facts.cross] for site, name in enumerate(found.sites)}
+    assert found.report_data.cross is not None
+    scored = {name: [row[site] for row in found.report_data.cross] for site, name in enumerate(found.sites)}
     assert [scored[name][site] for site, name in enumerate(found.sites)] == pytest.approx(
         [found.scores[name].accuracy for name in found.sites], nan_ok=True
     )
@@ -116,13 +117,17 @@ def test_a_report_that_cannot_be_made_does_not_cost_the_result(tmp_path: Path, m
     def failing(*arguments: object) -> None:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr("fedfomo.report.from_sites.examine", failing)
+    monkeypatch.setattr("fedfomo.report.from_run.score_examples", failing)
     sites = {name: (line(slope, 12), line(slope, 8)) for name, slope in (("leeds", 1.0), ("turin", -1.0))}
     found = fedfomo.federate(lambda: nn.Linear(1, 1), sites, rounds=1, loss="regression", workers=0)
     assert set(found.models) == set(found.scores) == {"leeds", "turin"}
-    assert "making it failed (ValueError: no such thing)" in found.notes[-1]
-    assert f"leeds: {found.scores['leeds'].accuracy:.3g}, and alone" in str(found)
-    assert "making it failed" in (found.save(tmp_path / "saved") / "report.html").read_text()
+    with pytest.warns(UserWarning, match=r"scores alone, since trying the models failed \(ValueError: no such thing\)"):
+        said = str(found)
+    score, alone = (scores["leeds"].accuracy for scores in (found.scores, found.local_scores))
+    assert f"leeds: {figure(alone, False)} → {figure(score, False)}" in said
+    with pytest.warns(UserWarning, match="scores alone"):
+        folder = found.save(tmp_path / "saved")
+    assert "trying the models failed (ValueError: no such thing)" in (folder / "report.html").read_text()
 
 
 def line(slope: float, count: int) -> TensorDataset:
@@ -152,10 +157,12 @@ def test_test_data_that_a_site_has_seen_are_noted() -> None:
     inputs = torch.cat([train[0][:2], validation[0][:3], test[0]])
     seen = inputs, torch.cat([train[1][:2], validation[1][:3], test[1]])
     sites = {"leeds": (train, validation, seen), "turin": (train, train, test)}
-    result = fedfomo.federate(Residual, sites, rounds=1, workers=0, beside=())
+    result = fedfomo.federate(Residual, sites, rounds=1, workers=0, baselines=())
     assert result.notes == (
-        "note: 2 samples of leeds's test data are in its training data as well: its figures are too good",
-        "note: 3 samples of leeds's test data are in its validation data as well: its figures are too good",
+        "note: leeds: 2 samples are both in its training and in its test data: unless they are different records that"
+        " are merely equal, its figures will be too good: leave them out of one",
+        "note: leeds: 3 samples are both in its validation and in its test data: unless they are different records that"
+        " are merely equal, its figures will be too good: leave them out of one",
     )
 
 
@@ -232,7 +239,7 @@ def test_a_site_without_validation_data_still_trains_alone() -> None:
     sites = {"a": (images(1, 40, 0), nothing, images(1, 40, 1)), "b": (images(1, 40, 2), images(1, 40, 3))}
     result = fedfomo.federate(Residual, sites, rounds=5, trainer=fedfomo.Sgd(batch_size=10), workers=0)
     assert result.local_scores["a"].accuracy > 0.9
-    assert set(result.helpers("a")) == {"b"}
+    assert set(result.contributors("a")) == {"b"}
 
 
 def test_a_shared_module_is_copied_for_each_site() -> None:
@@ -256,7 +263,7 @@ def private_federation(privacy: fedfomo.Privacy) -> fedfomo.FederationResult:
         return inputs, (inputs.sum(dim=1) > 0).long()
 
     sites = {name: (some(40), some(60)) for name in ("leeds", "turin")}
-    return fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=2, privacy=privacy, workers=0, beside=())
+    return fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=2, privacy=privacy, workers=0, baselines=())
 
 
 def test_sites_may_be_private() -> None:
@@ -287,8 +294,8 @@ def test_the_printed_call_computes_the_same_again() -> None:
         workers=0,
     )
     names = {"fedfomo": fedfomo, "Sgd": fedfomo.Sgd, "make_model": Residual, "sites": sites}
-    again = eval(first.facts.reproduce.command, names | {"own_loss": own_loss, "own_metric": own_metric})  # noqa: S307
-    assert (again.scores, again.facts.reproduce) == (first.scores, first.facts.reproduce)
+    again = eval(first.report_data.reproduce.command, names | {"own_loss": own_loss, "own_metric": own_metric})  # noqa: S307
+    assert (again.scores, again.report_data.reproduce) == (first.scores, first.report_data.reproduce)
 
 
 def test_a_hash_notices_other_validation_data() -> None:
@@ -296,7 +303,7 @@ def test_a_hash_notices_other_validation_data() -> None:
     hashes = [
         fedfomo.federate(
             Residual, {"leeds": (train, judged_by, test)}, method="local", rounds=1, workers=0
-        ).facts.reproduce.hashes
+        ).report_data.reproduce.hashes
         for judged_by in (validation, images(1, 8, 3))
     ]
     assert hashes[0] != hashes[1]
@@ -306,7 +313,7 @@ def test_the_summary_of_a_site_without_test_data_is_strict_json(tmp_path: Path) 
     train, validation, test = images(1, 8, 0), images(1, 8, 1), images(1, 8, 2)
     nothing = (test[0][:0], test[1][:0])
     sites = {"leeds": (train, validation, test), "turin": (train, validation, nothing)}
-    folder = fedfomo.federate(Residual, sites, method="local", rounds=1, beside=(), workers=0).save(tmp_path)
+    folder = fedfomo.federate(Residual, sites, method="local", rounds=1, baselines=(), workers=0).save(tmp_path)
     summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["sites"]["turin"] == {"federated": None, "alone": None}
 
@@ -314,10 +321,10 @@ def test_the_summary_of_a_site_without_test_data_is_strict_json(tmp_path: Path) 
 def test_the_report_of_a_private_federation_says_so_and_counts_no_labels(federated: fedfomo.FederationResult) -> None:
     result = private_federation(fedfomo.Privacy(noise=2.0, delta=1e-3))
     assert result.spent is not None
-    assert result.facts.privacy is not None
-    assert result.facts.privacy.training == max(spent.training for spent in result.spent.values())
-    assert result.facts.privacy.validation is None  # judged without noise: no guarantee
-    assert result.facts.privacy.delta == 1e-3
-    assert all(client.train_labels is None and client.target_labels is None for client in result.facts.clients)
-    assert federated.facts.privacy is None
-    assert federated.facts.clients[0].train_labels is not None
+    assert result.report_data.privacy is not None
+    assert result.report_data.privacy.training == max(spent.training for spent in result.spent.values())
+    assert result.report_data.privacy.validation is None  # judged without noise: no guarantee
+    assert result.report_data.privacy.delta == 1e-3
+    assert all(client.train_labels is None and client.target_labels is None for client in result.report_data.clients)
+    assert federated.report_data.privacy is None
+    assert federated.report_data.clients[0].train_labels is not None

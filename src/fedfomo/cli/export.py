@@ -72,6 +72,7 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     from fedfomo.report.select_run import choice_in_words, find_run
+    from fedfomo.runs.own_sites import is_of_sites, read_sites_config
     from fedfomo.runs.provenance import read_environment
     from fedfomo.runs.run import read_config
 
@@ -80,10 +81,16 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
         console.print(choice_in_words(folder), soft_wrap=True)
     require((folder / "result.json").exists(), f"{folder} is not finished: go on with `fedfomo resume {config.run}`")
     files = {str(int(path.stem.removeprefix("client-"))): path for path in (folder / "models").glob("client-*")}
+    environment = read_environment(folder)
+    if is_of_sites(folder):
+        own = read_sites_config(folder)
+        if config.site not in own.sites:
+            raise unknown("site", config.site, own.sites)
+        imports, build = _built_by(own.method, own.options, "make_model()")
+        return files[str(own.sites.index(config.site))], imports, f"{build}  # make_model: your own"
     site = config.site.removeprefix("client ").removeprefix("client-")
     if site not in files:
         raise unknown("client", config.site, files)
-    environment = read_environment(folder)
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
     played = read_config(folder)

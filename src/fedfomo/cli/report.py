@@ -14,7 +14,7 @@ from fedfomo.errors import InputError, require
 
 if TYPE_CHECKING:
     from fedfomo.report.data import ReportData
-    from fedfomo.runs.setup import Prepared
+    from fedfomo.simulation.problem import FederatedProblem
 
 MOST_SENTENCES = 20  # more clients than that are for the page
 WATCH_SECONDS = 1.0  # between two looks at the log
@@ -98,8 +98,7 @@ def _compare(arguments: list[str]) -> None:
     require(bool(config.runs), "give the folders of some runs or comparisons")
     import json
 
-    from fedfomo.report.compare_runs import compare_runs
-    from fedfomo.report.comparison import comparison_facts
+    from fedfomo.report.compare_runs import compare_runs, comparison_facts
     from fedfomo.report.page import COMPARISON_SCRIPTS, write_page
 
     facts = comparison_facts(compare_runs(config.runs))
@@ -108,11 +107,11 @@ def _compare(arguments: list[str]) -> None:
     console.print(f"the report, for any browser: {config.out}", soft_wrap=True)
 
 
-def _write(folder: Path, out: Path, beside: tuple[Path, ...], loaded: Prepared | InputError) -> ReportData:
+def _write(folder: Path, out: Path, beside: tuple[Path, ...], loaded: FederatedProblem | InputError) -> ReportData:
     from fedfomo.report.build import build_report_data
-    from fedfomo.report.from_run import gather
+    from fedfomo.report.from_run import load
     from fedfomo.report.page import write_report
 
-    facts = build_report_data(gather(folder, beside, loaded))
+    facts = build_report_data(load(folder, beside, loaded))
     write_report(facts, out)
     return facts

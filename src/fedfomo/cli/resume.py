@@ -38,6 +38,8 @@ def resume(arguments: list[str]) -> None:
     path = config.folder / "config.toml"
     require(path.exists(), f"{config.folder} is not the folder of a run: it has no config.toml")
     table = load_toml(path)
+    way_on = "the same call of federate with this folder as out= goes on"
+    require("sites" not in table, f"{config.folder} is of federate: {way_on}")
     if "methods" in table:
         comparison = build(CompareConfig, table, path)
         finish_comparison(config.folder, replace(comparison, setting=config.here(comparison.setting)))

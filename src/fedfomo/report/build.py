@@ -12,11 +12,21 @@ from typing import Any
 from fedfomo.algorithms.fedfomo.core import exploration_rate
 from fedfomo.core.data import is_enough
 from fedfomo.report import intervals
-from fedfomo.report.data import ClientFacts, Curves, Diagnostics, Evaluation, MethodFacts, ReportData, RoundFacts, Rows
-from fedfomo.report.inputs import FinalResult, ReportInput
+from fedfomo.report.data import (
+    ClientFacts,
+    Curves,
+    Diagnostics,
+    Evaluation,
+    FinalResult,
+    MethodFacts,
+    ReportData,
+    ReportInput,
+    RoundFacts,
+    Rows,
+)
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.ordering import order_by_likeness, order_rows
-from fedfomo.report.text import helpers_of, site_sentence
+from fedfomo.report.text import contributors_of, site_sentence
 
 TINY_VALIDATION = 10  # examples; with fewer, a loss says little about a model
 MOST_JUDGED = 150_000  # single judgements that a page carries; of longer histories, rounds are left out evenly
@@ -33,7 +43,7 @@ def build_report_data(source: ReportInput) -> ReportData:
     own = next((facts for facts in methods if facts.method == source.method), None)
     alone = next((facts for facts in methods if facts.method == "local"), None)
     ended = source.ended.get(source.method)
-    examined = ended.examined if ended else None
+    examined = ended.examples if ended else None
     receivers, givers = _orders(source)
     is_share = _is_share(source)
     return ReportData(
@@ -51,8 +61,8 @@ def build_report_data(source: ReportInput) -> ReportData:
         is_thinned=thinned != rounds,
         curves=_curves(source),
         affinity=source.affinity if len(source.clients) <= MATRIX_LIMIT else None,
-        gives=_others([list(column) for column in zip(*source.taken, strict=True)], rounds) if source.taken else None,
-        takes=_others(source.taken, rounds) if source.taken else None,
+        gives=_others([list(column) for column in zip(*source.mixing, strict=True)], rounds) if source.mixing else None,
+        takes=_others(source.mixing, rounds) if source.mixing else None,
         cross=examined.cross if examined else None,
         why_not_crossed=_why_not(ended),
         receivers=receivers,
@@ -100,8 +110,8 @@ def _estimate(ended: FinalResult, client: int) -> Estimate | None:
     score = ended.scores[client]
     if score.num_examples == 0 or not math.isfinite(score.accuracy):
         return None
-    if ended.examined is not None:
-        return intervals.of_mean(ended.examined.figures[client])
+    if ended.examples is not None:
+        return intervals.of_mean(ended.examples.figures[client])
     if 0 <= score.accuracy <= 1:
         return intervals.of_share(score.accuracy, score.num_examples)
     return Estimate(score.accuracy, math.nan, math.nan)
@@ -111,8 +121,8 @@ def _gain(ended: FinalResult, local: FinalResult, client: int) -> Estimate | Non
     ours, theirs = _estimate(ended, client), _estimate(local, client)
     if ours is None or theirs is None:
         return None
-    if ended.examined is not None and local.examined is not None:
-        return intervals.of_difference(ended.examined.figures[client], local.examined.figures[client])
+    if ended.examples is not None and local.examples is not None:
+        return intervals.of_difference(ended.examples.figures[client], local.examples.figures[client])
     return intervals.of_unpaired_difference(ours, theirs)
 
 
@@ -129,10 +139,10 @@ def _class_names(clients: Sequence[ClientFacts]) -> list[str]:
 
 def _why_not(ended: FinalResult | None) -> str:
     if ended is None:
-        return "The run is still going on."
-    if ended.examined is None:
+        return "The run is not finished."
+    if ended.examples is None:
         return "The run's models or data are not at hand, so they could not be tried on each other's targets."
-    return ended.examined.why_not_crossed
+    return ended.examples.why_not_crossed
 
 
 @dataclass
@@ -257,7 +267,7 @@ def _curves(source: ReportInput) -> Curves:
 
 
 def _orders(source: ReportInput) -> tuple[list[int], list[int]]:
-    matrix = source.affinity or source.taken
+    matrix = source.affinity or source.mixing
     if matrix is None:
         everyone = list(range(len(source.clients)))
         return everyone, everyone
@@ -278,7 +288,7 @@ def _sentences(source: ReportInput, own: MethodFacts | None, local: MethodFacts 
             local.scores[client] if local else None,
             own.scores[client],
             own.gains[client],
-            helpers_of(source.taken, names, client) if source.taken else {},
+            contributors_of(source.mixing, names, client) if source.mixing else {},
             is_share,
             source.clients[client].test,
         )

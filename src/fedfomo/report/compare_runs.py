@@ -1,21 +1,119 @@
-"""From the folders of several runs to methods set against each other, on everything that they were played on."""
+"""Methods × scenarios, from the folders of several runs: what each client gained by one method over another."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from fedfomo.errors import require
-from fedfomo.report.comparison import ClientKey, ScenarioComparison, compare_methods
+from fedfomo.report.data import compact
 from fedfomo.report.from_run import comparable, method_in_full
+from fedfomo.report.intervals import Estimate, of_mean_gap
 from fedfomo.report.select_run import comparison_in
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.config_io import to_cli
+from fedfomo.runs.metrics import percentile
+from fedfomo.runs.own_sites import is_of_sites
 from fedfomo.runs.provenance import read_environment, same_clients
 from fedfomo.runs.run import read_config, read_record
+
+ClientKey = tuple[int, int]
+"""A seed, and a client of that seed: the same key is the same client under every method."""
+
+
+@dataclass(frozen=True)
+class PairwiseComparison:
+    """One method against another on the same clients."""
+
+    method: str
+    against: str
+    gaps: list[float]  # of every client of every seed that both have scores of
+    mean: Estimate
+    worst: float
+    tenth_percentile: float
+    better: int
+    equal: int
+    worse: int
+
+
+@dataclass(frozen=True)
+class ScenarioComparison:
+    """One scenario, with every method that was played on it."""
+
+    title: str
+    seeds: list[int]
+    means: dict[str, float]
+    num_seeds: dict[str, int]  # behind each mean
+    pairs: list[PairwiseComparison]
+
+
+def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]]) -> ScenarioComparison:
+    """Set every method against every other."""
+    known = {
+        method: {key: value for key, value in values.items() if math.isfinite(value)}
+        for method, values in scores.items()
+    }
+    pairs = [
+        pair
+        for method in known
+        for against in known
+        if method != against and (pair := _pair(method, against, known[method], known[against]))
+    ]
+    means = {method: fmean(values.values()) for method, values in known.items() if values}
+    seeds = {method: {seed for seed, _ in values} for method, values in known.items()}
+    num_seeds = {method: len(seeds[method]) for method in means}
+    return ScenarioComparison(title, sorted(set[int]().union(*seeds.values())), means, num_seeds, pairs)
+
+
+def _pair(
+    method: str, against: str, ours: Mapping[ClientKey, float], theirs: Mapping[ClientKey, float]
+) -> PairwiseComparison | None:
+    gaps = [ours[key] - theirs[key] for key in sorted(ours) if key in theirs]
+    if not gaps:
+        return None
+    better, worse = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    low = percentile(sorted(gaps), 0.1)
+    return PairwiseComparison(
+        method, against, gaps, of_mean_gap(gaps), min(gaps), low, better, len(gaps) - better - worse, worse
+    )
+
+
+def comparison_facts(scenarios: list[ScenarioComparison]) -> dict[str, object]:
+    """Return what the page of a comparison shows."""
+    return {
+        "arenas": [
+            {
+                "title": scenario.title,
+                "seeds": scenario.seeds,
+                "means": compact(scenario.means),
+                "num_seeds": scenario.num_seeds,
+                "duels": [
+                    {
+                        "method": pair.method,
+                        "against": pair.against,
+                        "gaps": compact(pair.gaps),
+                        "mean": compact({"value": pair.mean.value, "low": pair.mean.low, "high": pair.mean.high}),
+                        "worst": compact(pair.worst),
+                        "tenth_percentile": compact(pair.tenth_percentile),
+                        "better": pair.better,
+                        "equal": pair.equal,
+                        "worse": pair.worse,
+                    }
+                    for pair in scenario.pairs
+                ],
+            }
+            for scenario in scenarios
+        ],
+        "metric": "accuracy",
+        "is_share": True,
+        "method": "",
+        "clients": [],
+        "methods": [],
+    }
 
 
 def compare_runs(folders: Sequence[Path]) -> list[ScenarioComparison]:
@@ -53,6 +151,7 @@ def _check_clients(folder: Path, others: Sequence[Path]) -> None:
 def _runs_in(folders: Sequence[Path]) -> list[Path]:
     runs: list[Path] = []
     for folder in folders:
+        require(not is_of_sites(folder), f"{folder} is of federate: its own report has all methods side by side")
         parts = sorted(path.parent for path in folder.glob("*-seed-*/config.toml"))
         runs += [folder] if comparison_in(folder) is None else parts
     finished = [run for run in runs if (run / "result.json").exists()]

@@ -1,13 +1,16 @@
-"""Everything that a report shows, as plain values: the page draws it, and adds nothing of its own."""
+"""What a report is made from, and everything that it shows, as plain values: the page adds nothing of its own."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedfomo.core.model import Score
 from fedfomo.report.intervals import Estimate
+from fedfomo.report.per_example import PerExampleScores
 
 Rows = list[list[float | None]]
 """One list a round, with one value a client; None where there is none."""
@@ -112,6 +115,42 @@ class Reproduce:
     config: str
     hashes: dict[str, str]
     versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FinalResult:
+    """How one method ended, on the clients of the report."""
+
+    scores: Mapping[int, Score]
+    bytes_moved: int
+    gradients: int
+    examples: PerExampleScores | None  # None: its models, or the data, are not at hand
+    seed_means: list[float] = field(default_factory=list[float])
+    gains_by_seed: list[list[float]] = field(default_factory=list[list[float]])  # of every client, over training alone
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """One run, with the runs that it is measured against."""
+
+    title: str
+    method: str
+    options: Mapping[str, Any]
+    judged_first: Sequence[str]  # which models' losses a client asks for first in every round, if the method says so
+    seed: int
+    rounds_planned: int
+    clients: list[ClientFacts]
+    lines: Sequence[Mapping[str, Any]]  # of the log, one a round
+    seconds: Mapping[int, Mapping[str, float]]  # by round, where it is known
+    ended: Mapping[str, FinalResult]  # by method
+    affinity: list[list[float]] | None
+    mixing: list[list[float]] | None
+    own_targets: bool  # whether everybody is judged on data like its own
+    reproduce: Reproduce
+    metric: str = "accuracy"
+    notes: list[str] = field(default_factory=list[str])
+    advice: str = ""
+    privacy: PrivacyFacts | None = None
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,33 @@
-"""From the folder of a run, with those of the runs beside it, to what a report is made from."""
+"""From the folder of a run, with those of the runs beside it, to what a report is made from.
+
+A run on a named data set and one on a user's own sites leave the same folders; what differs is what their config.toml
+says, and where their data are: named ones are loaded again, a user's own are only with whoever called `federate`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.errors import InputError, require
 from fedfomo.io import read_json, read_lines
-from fedfomo.report.data import ClientFacts, PrivacyFacts, Reproduce
-from fedfomo.report.inputs import FinalResult, ReportInput
-from fedfomo.report.per_example import (
-    PerExampleScores,
-    examine,
-    label_counts,
-    read_examination,
-    write_examination,
-)
-from fedfomo.report.select_run import comparison_in, has_begun
+from fedfomo.privacy.config import Privacy
+from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
+from fedfomo.report.per_example import PerExampleScores, label_counts, read_scores, score_examples, write_scores
+from fedfomo.report.select_run import comparison_in, has_begun, parts_of
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named, to_cli
+from fedfomo.runs.own_sites import is_of_sites, read_sites_config
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
 from fedfomo.runs.run import RunRecord, load_models, read_config, read_record
-from fedfomo.runs.setup import Prepared, prepare
+from fedfomo.runs.setup import prepare
+from fedfomo.simulation.problem import FederatedProblem
 
 # What a command that reproduces a run says even where it is the default.
 ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
@@ -34,8 +35,10 @@ ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "cl
 MAY_DIFFER = (*NOT_RESULT_RELEVANT, "device", "vectorise", "evaluate_every")
 
 
-def prepare_run(folder: Path) -> Prepared | InputError:
+def prepare_run(folder: Path) -> FederatedProblem | InputError:
     """Load a run's data again, or say why they are not at hand."""
+    if is_of_sites(folder):
+        return InputError("they are with whoever called federate, whose result.report() shows all there is")
     config = read_config(folder)
     played_on = read_environment(folder)
     try:
@@ -48,55 +51,150 @@ def prepare_run(folder: Path) -> Prepared | InputError:
     if not same_clients(played_on, clients_of(prepared)):
         cause = "its latent groups were built again, or this version deals them out otherwise"
         return InputError(f"the examples of '{name}' would go to other clients than the run's now: {cause}")
-    return prepared
+    return prepared.problem
 
 
-def gather(folder: Path, beside: Sequence[Path] = (), loaded: Prepared | InputError | None = None) -> ReportInput:
-    """Collect everything about one run, and how the runs beside it ended."""
-    prepared = loaded if isinstance(loaded, Prepared) else None
-    config = read_config(folder)
-    environment = read_environment(folder)
-    names = [f"client {client}" for client in range(len(environment["examples"]))]
+@dataclass(frozen=True)
+class _Asked:
+    """What a run was asked for, whether on a named data set or on own sites."""
+
+    method: str
+    source: str  # the method as it can be made again: its name, or its file and class
+    in_full: str  # with its options, as far as they are known not to be the default
+    options: Mapping[str, Any]
+    seed: int
+    rounds: int
+    participation: float
+    dropout: float
+    privacy: Privacy
+    title: str
+    metric: str
+    names: list[str]
+    commands: list[str]  # that do the same again
+    config: RunConfig | None  # None: of own sites
+
+
+def load(
+    folder: Path,
+    beside: Sequence[Path] = (),
+    data: FederatedProblem | InputError | None = None,
+    algorithms: Mapping[Path, AnyAlgorithm] | None = None,
+    crosses: bool = True,
+) -> ReportInput:
+    """Collect everything about one run, and how the runs beside it ended.
+
+    Args:
+        folder: The run's folder.
+        beside: Further runs on the same clients.
+        data: The run's model and data, or why they are not at hand.
+        algorithms: By folder, those that no name or option describes.
+        crosses: Whether every model is tried on every client's test examples, unless that takes long.
+    """
+    asked, environment = _asked(folder), read_environment(folder)
+    problem = data if isinstance(data, FederatedProblem) else None
     _check_beside(folder, beside)
-    siblings = _siblings(folder, config)
+    siblings = _siblings(folder, asked.seed)
     alike = [other for other in siblings if _had_same_clients(folder, other)]
-    ended = _ended_runs(folder, config, [*alike, *beside])
+    ended = _ended_runs(folder, asked, [*alike, *beside])
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
-    algorithm: Any = make_algorithm(config.method, config.options)
+    known = algorithms or {}
+    algorithm: Any = known.get(folder) or _algorithm(asked.source, asked.options)
     targets: list[int] = environment["targets"]
+    results = {
+        method: _final_result(other, problem, known.get(other), crosses and other == folder)
+        for method, other in ended.items()
+    }
+    # How many of which label a client holds is not for a page about a private run.
+    clients = _clients(asked, environment, None if asked.privacy.is_on else problem)
     return ReportInput(
-        title=f"{environment['data']['name']}, {config.setting.scenario.scenario}, {len(names)} clients",
-        method=label_of(config.method),
-        options=asdict(algorithm),
-        judged_first=algorithm.judged_first,
-        seed=config.seed,
-        rounds_planned=config.setting.rounds,
-        # How many of which label a client holds is not for a page about a private run.
-        clients=_clients(names, environment, None if config.setting.privacy.is_on else prepared),
+        title=asked.title,
+        method=asked.method,
+        options=asdict(algorithm) if algorithm else {},
+        judged_first=algorithm.judged_first if algorithm else (),
+        seed=asked.seed,
+        rounds_planned=asked.rounds,
+        clients=clients,
         lines=read_lines(folder / "rounds.jsonl"),
         seconds={line["round"]: line for line in read_lines(folder / "seconds.jsonl")},
-        ended={method: _ended(other, folder, prepared) for method, other in ended.items()},
+        ended=results,
         affinity=record.affinity if record else None,
-        taken=record.taken if record else None,
+        mixing=record.taken if record else None,
         own_targets=targets == list(range(len(targets))),
-        reproduce=_reproduce(folder, config, environment),
+        reproduce=_reproduce(folder, asked, environment),
+        metric=asked.metric,
         notes=[
+            *_unfinished(folder, asked, is_finished),
             *environment["warnings"],
-            *_lost(loaded),
+            *([] if problem else _lost(data, results, clients)),
             *_set_apart([other for other in siblings if other not in alike]),
             *_low_bar(ended.get("local")),
         ],
-        advice=_advice(config, ended),
-        privacy=_privacy(folder, config),
+        advice=_advice(asked, ended),
+        privacy=_privacy(folder, asked.privacy),
     )
 
 
-def _siblings(folder: Path, config: RunConfig) -> list[Path]:
+def _asked(folder: Path) -> _Asked:
+    """Read what a run was asked for."""
+    environment = read_environment(folder)
+    comparison = _comparison(folder)
+    if is_of_sites(folder):
+        own = read_sites_config(folder)
+        chosen = [f"{name}={value}" for name, value in own.options.items()]
+        return _Asked(
+            method=label_of(own.method),
+            source=own.method,
+            in_full=f"{label_of(own.method)} ({', '.join(chosen)})" if chosen else label_of(own.method),
+            options=own.options,
+            seed=own.seed,
+            rounds=own.rounds,
+            participation=own.participation,
+            dropout=0.0,
+            privacy=own.privacy_settings,
+            title=f"{len(own.sites)} sites: {', '.join(own.sites[:6])}{' and others' if len(own.sites) > 6 else ''}",
+            metric=own.metric,
+            names=own.sites,
+            commands=[own.call],
+            config=None,
+        )
+    config = read_config(folder)
+    setting = config.setting
+    commands = [" ".join(["fedfomo run", *to_cli(replace(config, out=None), ALWAYS_NAMED)])]
+    if comparison is not None:
+        commands.append(" ".join(["fedfomo compare", *to_cli(replace(comparison, out=None), ALWAYS_NAMED)]))
+    clients = len(environment["examples"])
+    return _Asked(
+        method=label_of(config.method),
+        source=config.method,
+        in_full=method_in_full(config),
+        options=config.options,
+        seed=config.seed,
+        rounds=setting.rounds,
+        participation=setting.participation,
+        dropout=setting.client_dropout,
+        privacy=setting.privacy,
+        title=f"{environment['data']['name']}, {setting.scenario.scenario}, {clients} clients",
+        metric="accuracy",
+        names=[f"client {client}" for client in range(clients)],
+        commands=commands,
+        config=config,
+    )
+
+
+def _algorithm(method: str, options: Mapping[str, Any]) -> AnyAlgorithm | None:
+    """Make a run's algorithm again; None: it was an object, or of a file, that is not to be found here."""
+    try:
+        return make_algorithm(method, options)
+    except InputError:
+        return None
+
+
+def _siblings(folder: Path, seed: int) -> list[Path]:
     """Find the runs of the same comparison that started from the same seed."""
-    if _comparison(folder) is None:
+    if not _is_part(folder):
         return []
-    found = sorted(folder.parent.glob(f"*-seed-{config.seed}"))
+    found = sorted(folder.parent.glob(f"*-seed-{seed}"))
     return [other for other in found if other != folder and has_begun(other)]
 
 
@@ -112,9 +210,14 @@ def _set_apart(others: Sequence[Path]) -> list[str]:
     return [f"Left out, since the data set or its latent groups changed within the comparison: {names}."]
 
 
+def _is_part(folder: Path) -> bool:
+    """Tell whether a run is one of several that were asked for together."""
+    return (folder.parent / "config.toml").exists() and parts_of(folder.parent) is not None
+
+
 def _comparison(folder: Path) -> CompareConfig | None:
-    """Read the configuration of the comparison that a run belongs to."""
-    return comparison_in(folder.parent) if (folder.parent / "config.toml").exists() else None
+    """Read the configuration of the comparison on a named data set that a run belongs to."""
+    return comparison_in(folder.parent) if _is_part(folder) and not is_of_sites(folder.parent) else None
 
 
 def method_in_full(config: RunConfig) -> str:
@@ -131,13 +234,13 @@ def comparable(setting: ExperimentConfig) -> ExperimentConfig:
     return replace(setting, **{name: getattr(usual, name) for name in MAY_DIFFER})
 
 
-def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict[str, Path]:
+def _ended_runs(folder: Path, asked: _Asked, others: Sequence[Path]) -> dict[str, Path]:
     """Name the finished runs: by their methods, and a second one of a method by its options as well."""
-    ended, in_full = {label_of(config.method): folder}, {method_in_full(config): folder}
-    finished = [(other, read_config(other)) for other in others if (other / "result.json").exists()]
+    ended, in_full = {asked.method: folder}, {asked.in_full: folder}
+    finished = [(other, _asked(other)) for other in others if (other / "result.json").exists()]
     # Those without options first: of several, theirs is the plain name.
-    for other, theirs in sorted(finished, key=lambda run: method_in_full(run[1]) != label_of(run[1].method)):
-        name = method_in_full(theirs)
+    for other, theirs in sorted(finished, key=lambda run: run[1].in_full != run[1].method):
+        name = theirs.in_full
         require(name not in in_full, f"{other} has the method and options of {in_full.get(name)}: leave it out")
         in_full[name] = other
         names = label_of(theirs.method), name, f"{name} (default options)"
@@ -146,6 +249,9 @@ def _ended_runs(folder: Path, config: RunConfig, others: Sequence[Path]) -> dict
 
 
 def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
+    own = [run for run in (folder, *beside) if beside and is_of_sites(run)]
+    for run in own:
+        raise InputError(f"{run} is of federate: its page has the methods of its own folder beside it, and no others")
     for other in beside:
         config = read_config(other)
         require((other / "result.json").exists(), f"{other} is not finished: go on with `fedfomo resume {other}`")
@@ -157,9 +263,9 @@ def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
         require(not differing, f"{other} had another setting than {folder}: {words}; a gap would be of both")
 
 
-def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Prepared | None) -> list[ClientFacts]:
+def _clients(asked: _Asked, environment: Mapping[str, Any], problem: FederatedProblem | None) -> list[ClientFacts]:
     groups, targets = environment["groups"], environment["targets"]
-    counts = label_counts(prepared.scenario.clients) if prepared else None
+    counts = label_counts(problem.clients) if problem else environment.get("labels")
     return [
         ClientFacts(
             name=name,
@@ -169,41 +275,51 @@ def _clients(names: Sequence[str], environment: Mapping[str, Any], prepared: Pre
             train_labels=counts[0][client] if counts else None,
             target_labels=counts[1][client] if counts else None,
         )
-        for client, name in enumerate(names)
+        for client, name in enumerate(asked.names)
     ]
 
 
-def _ended(folder: Path, about: Path, prepared: Prepared | None) -> FinalResult:
+def _final_result(
+    folder: Path, problem: FederatedProblem | None, algorithm: AnyAlgorithm | None, crosses: bool
+) -> FinalResult:
     record = read_record(folder)
     traffic = record.traffic
-    of_seeds = {run: read_record(run) for run in _runs_of_seeds(folder, record.method)}
+    of_seeds = {run: read_record(run) for run in _runs_of_seeds(folder)}
     return FinalResult(
         scores=record.after_update,
         bytes_moved=traffic.bytes_down + traffic.bytes_up,
         gradients=record.gradients,
-        examined=_examined(folder, record, prepared, crosses=folder == about),
+        examples=scores_of_run(folder, record, problem, algorithm, crosses),
         seed_means=[other.summary().mean for other in of_seeds.values()],
         gains_by_seed=_gains(of_seeds),
     )
 
 
-def _examined(folder: Path, record: RunRecord, prepared: Prepared | None, crosses: bool) -> PerExampleScores | None:
+def scores_of_run(
+    folder: Path,
+    record: RunRecord,
+    problem: FederatedProblem | None,
+    algorithm: AnyAlgorithm | None = None,
+    crosses: bool = False,
+) -> PerExampleScores | None:
+    """Return what final models do on single test examples: as kept, or found out now and kept; None: it is unknown."""
     kept = folder / "examination.json"
     if kept.exists():
-        found = read_examination(kept)
-        is_enough = found.cross is not None or bool(found.why_not_crossed) or not crosses
+        found = read_scores(kept)
+        is_enough = found.cross is not None or bool(found.why_not_crossed) or not (crosses and problem)
         if is_enough and _is_of_run(found, record):
             return found
-    if prepared is None:
+    algorithm = algorithm or _algorithm(_asked(folder).source, record.options)
+    if problem is None or algorithm is None:
         return None
-    model = prepared.problem.model_of(make_algorithm(read_config(folder).method, record.options))
+    model = problem.model_of(algorithm)
     thetas = load_models(folder, model, record)
     if thetas is None:
         return None
-    found = examine(model, thetas, prepared.scenario.clients, crosses)
+    found = score_examples(model, thetas, problem.clients, crosses)
     if not _is_of_run(found, record):
         return None
-    write_examination(kept, found)
+    write_scores(kept, found)
     return found
 
 
@@ -213,11 +329,12 @@ def _is_of_run(found: PerExampleScores, record: RunRecord) -> bool:
     return [len(figures) for figures in found.figures] == tried
 
 
-def _runs_of_seeds(folder: Path, method: str) -> list[Path]:
+def _runs_of_seeds(folder: Path) -> list[Path]:
     """Find the finished runs of the same method with every seed of a comparison."""
-    if _comparison(folder) is None:
+    if not _is_part(folder):
         return [folder]
-    return [other for other in sorted(folder.parent.glob(f"{method}-seed-*")) if (other / "result.json").exists()]
+    label = folder.name.rpartition("-seed-")[0]
+    return [other for other in sorted(folder.parent.glob(f"{label}-seed-*")) if (other / "result.json").exists()]
 
 
 def _gains(runs: Mapping[Path, RunRecord]) -> list[list[float]]:
@@ -232,22 +349,16 @@ def _gains(runs: Mapping[Path, RunRecord]) -> list[list[float]]:
     return [of_seed for of_seed in gains if of_seed]
 
 
-def _reproduce(folder: Path, config: RunConfig, environment: Mapping[str, Any]) -> Reproduce:
-    hashes = {"data": environment["data"]["sha256"]}
-    for name in ("config.toml", "rounds.jsonl"):
-        if (folder / name).exists():
-            hashes[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    command = " ".join(["fedfomo run", *to_cli(replace(config, out=None), ALWAYS_NAMED)])
-    comparison = _comparison(folder)
-    if comparison:
-        command += "\n" + " ".join(["fedfomo compare", *to_cli(replace(comparison, out=None), ALWAYS_NAMED)])
+def _reproduce(folder: Path, asked: _Asked, environment: Mapping[str, Any]) -> Reproduce:
+    hashes = environment.get("sites") or {"data": environment["data"]["sha256"]}
+    files = [name for name in ("config.toml", "rounds.jsonl") if (folder / name).exists()]
+    hashes = {**hashes, **{name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}}
     versions = {"python": environment["python"], **environment["versions"]}
-    return Reproduce(command, (folder / "config.toml").read_text(), hashes, versions)
+    return Reproduce("\n".join(asked.commands), (folder / "config.toml").read_text(), hashes, versions)
 
 
-def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
+def _privacy(folder: Path, privacy: Privacy) -> PrivacyFacts | None:
     """Read what every client has spent: at the end of the run, or so far."""
-    privacy = config.setting.privacy
     if not privacy.is_on:
         return None
     spent: dict[str, dict[str, float | None]] = {}
@@ -263,30 +374,49 @@ def _privacy(folder: Path, config: RunConfig) -> PrivacyFacts | None:
     return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
 
 
-def _lost(loaded: Prepared | InputError | None) -> list[str]:
-    """Say what a report lacks without the run's data, and why they are not there."""
-    if isinstance(loaded, Prepared):
+def _unfinished(folder: Path, asked: _Asked, is_finished: bool) -> list[str]:
+    """Say how to go on with a run that has not ended, in case nobody is computing it."""
+    if is_finished:
         return []
-    reason = f" ({loaded})" if loaded else ""
-    return [f"The run's data are not at hand here{reason}: intervals are unpaired, and label mixes are missing."]
+    resume = f"`fedfomo resume {folder}`" if asked.config else "the same call of federate with the same out="
+    return [f"This run is not finished: it is being computed, or was stopped. If it was stopped, {resume} goes on."]
+
+
+def _lost(
+    data: FederatedProblem | InputError | None, results: Mapping[str, FinalResult], clients: Sequence[ClientFacts]
+) -> list[str]:
+    """Say what a report lacks without the run's data, and why they are not there."""
+    missing = ["intervals are unpaired"] if any(ended.examples is None for ended in results.values()) else []
+    missing += ["label mixes are missing"] if all(client.train_labels is None for client in clients) else []
+    missing += ["models are not tried on each other's targets"] if not _is_crossed(results) else []
+    reason = f" ({data})" if isinstance(data, InputError) else ""
+    return [f"The run's data are not at hand here{reason}: {', '.join(missing)}."] if missing else []
+
+
+def _is_crossed(results: Mapping[str, FinalResult]) -> bool:
+    return any(ended.examples is not None and ended.examples.cross is not None for ended in results.values())
 
 
 def _low_bar(local: Path | None) -> list[str]:
     """Say where Local had fewer rounds to train in than a client that is really alone."""
-    setting = read_config(local).setting if local else None
-    if setting is None or (setting.participation == 1 and setting.client_dropout == 0):
+    asked = _asked(local) if local else None
+    if asked is None or (asked.participation == 1 and asked.dropout == 0):
         return []
     return [
-        f"Local trained only when a client was drawn and answered (participation {setting.participation}, chance of"
-        f" dropping out {setting.client_dropout}); a client that is really alone trains in every round, so gains over"
+        f"Local trained only when a client was drawn and answered (participation {asked.participation}, chance of"
+        f" dropping out {asked.dropout}); a client that is really alone trains in every round, so gains over"
         " Local are too large."
     ]
 
 
-def _advice(config: RunConfig, ended: Mapping[str, Path]) -> str:
-    missing = [method for method in ("local", "fedavg") if method not in ended and method != config.method]
+def _advice(asked: _Asked, ended: Mapping[str, Path]) -> str:
+    config = asked.config
+    missing = [method for method in ("local", "fedavg") if method not in ended and method != asked.method]
     if not missing:
         return ""
+    if config is None:
+        added = ", ".join(repr(method) for method in missing)
+        return f"This run has no {' and no '.join(missing)} beside it: federate(..., baselines=[{added}]) adds them."
     comparison = CompareConfig(
         methods=tuple(dict.fromkeys(("local", "fedavg", config.method))),
         options={label_of(config.method): config.options} if config.options else {},

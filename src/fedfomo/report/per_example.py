@@ -30,7 +30,7 @@ class PerExampleScores:
     why_not_crossed: str  # if it was not
 
 
-def examine(
+def score_examples(
     model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData], crosses: bool = False
 ) -> PerExampleScores:
     """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
@@ -58,13 +58,13 @@ def examine(
     return PerExampleScores(figures, cross, "")
 
 
-def write_examination(path: Path, found: PerExampleScores) -> None:
-    """Keep an examination, so that the next report need not repeat it."""
+def write_scores(path: Path, found: PerExampleScores) -> None:
+    """Keep them, so that the next report need not repeat it."""
     write_atomically(path, to_json(asdict(found)).encode())
 
 
-def read_examination(path: Path) -> PerExampleScores:
-    """Read an examination that was kept."""
+def read_scores(path: Path) -> PerExampleScores:
+    """Read what was kept."""
     with reading(path, "delete it, and it is made again"):
         found = PerExampleScores(**json.loads(path.read_bytes()))
         return replace(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.runs.config import CompareConfig, label_of
 from fedfomo.runs.config_io import load_toml, read_toml
+from fedfomo.runs.own_sites import is_of_sites, read_sites_config
 from fedfomo.runs.run import read_config, runs_of
 
 USUAL_METHOD = "fedfomo"
@@ -20,24 +22,46 @@ def comparison_in(folder: Path) -> CompareConfig | None:
     return read_toml(path, CompareConfig) if "methods" in load_toml(path) else None
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The runs that were asked for together: a folder for each method and seed."""
+
+    methods: list[str]
+    seeds: list[int]
+    usual: str  # the method that is meant where none is named
+
+
+def parts_of(folder: Path) -> Parts | None:
+    """Return of which runs a folder is, begun or not; None: it is that of a single run."""
+    if not is_of_sites(folder):
+        comparison = comparison_in(folder)
+        if comparison is None:
+            return None
+        methods = list(dict.fromkeys(label_of(planned.method) for planned in runs_of(comparison)))
+        return Parts(methods, list(comparison.seeds), USUAL_METHOD)
+    table = load_toml(folder / "config.toml")
+    return Parts(table["methods"], table["seeds"], table["methods"][0]) if "methods" in table else None
+
+
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
     """Return the run that is meant, begun or not: the folder itself, or one of a comparison's."""
-    comparison = comparison_in(folder)
-    if comparison is None:
-        played = read_config(folder)
+    require(folder.is_dir(), f"there is no run folder {folder}")
+    parts = parts_of(folder)
+    if parts is None:
+        played = read_sites_config(folder) if is_of_sites(folder) else read_config(folder)
         for flag, asked, there in (("method", method, label_of(played.method)), ("seed", seed, played.seed)):
             is_meant = asked is None or asked == there
             require(is_meant, f"{folder} is a single run, with {flag} {there}: leave out --{flag} {asked}")
         return folder
-    methods = list(dict.fromkeys(label_of(planned.method) for planned in runs_of(comparison)))
-    if method is None and USUAL_METHOD not in methods:
-        raise InputError(f"{folder} has no run of {USUAL_METHOD}: choose with --method one of {', '.join(methods)}")
-    method = method or USUAL_METHOD
-    if method not in methods:
-        raise unknown("method", method, methods, f"in {folder}")
-    seed = comparison.seeds[0] if seed is None else seed
-    seeds = ", ".join(map(str, comparison.seeds))
-    require(seed in comparison.seeds, f"{folder} has no runs with seed {seed}: choose with --seed one of {seeds}")
+    if method is None and parts.usual not in parts.methods:
+        known = ", ".join(parts.methods)
+        raise InputError(f"{folder} has no run of {parts.usual}: choose with --method one of {known}")
+    method = method or parts.usual
+    if method not in parts.methods:
+        raise unknown("method", method, parts.methods, f"in {folder}")
+    seed = parts.seeds[0] if seed is None else seed
+    seeds = ", ".join(map(str, parts.seeds))
+    require(seed in parts.seeds, f"{folder} has no runs with seed {seed}: choose with --seed one of {seeds}")
     return folder / f"{method}-seed-{seed}"
 
 

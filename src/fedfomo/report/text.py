@@ -10,9 +10,9 @@ LEAST_SHARE = 0.01  # who gave less is not named
 MOST_NAMED = 4
 
 
-def helpers_of(taken: Sequence[Sequence[float]], names: Sequence[str], client: int) -> dict[str, float]:
-    """Say from which others a client took, and their shares of that, its own model left out; the largest first."""
-    row = {names[giver]: value for giver, value in enumerate(taken[client]) if giver != client and value > 0}
+def contributors_of(mixing: Sequence[Sequence[float]], names: Sequence[str], client: int) -> dict[str, float]:
+    """Return from which others a client took models, and their shares of that, its own left out; the largest first."""
+    row = {names[giver]: value for giver, value in enumerate(mixing[client]) if giver != client and value > 0}
     total = sum(row.values())
     return {giver: value / total for giver, value in sorted(row.items(), key=lambda item: -item[1])}
 
@@ -22,7 +22,7 @@ def site_sentence(
     local: Estimate | None,
     own: Estimate | None,
     gain: Estimate | None,
-    helpers: dict[str, float],
+    contributors: dict[str, float],
     is_share: bool,
     num_test: int,
 ) -> str:
@@ -30,7 +30,7 @@ def site_sentence(
     if own is None:
         why = f"its figure on {num_test} test examples is not finite" if num_test else "no test examples"
         return f"{name}: {why}, so nothing can be said"
-    named = [(giver, share) for giver, share in helpers.items() if share >= LEAST_SHARE]
+    named = [(giver, share) for giver, share in contributors.items() if share >= LEAST_SHARE]
     taken = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
     taken += " and others" if len(named) > MOST_NAMED else ""
     source = f"; of what it took from others: {taken}" if taken else ""

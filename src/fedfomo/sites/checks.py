@@ -8,15 +8,28 @@ from typing import Any
 
 from torch import nn
 
-from fedfomo.core.data import ClientData, is_enough
+from fedfomo.core.data import ClientData, can_contribute
 from fedfomo.core.losses import objective_of
-from fedfomo.core.model import Loss, Metric, Model
+from fedfomo.core.model import Loss, Metric
 from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError
 from fedfomo.report.build import TINY_VALIDATION
 from fedfomo.report.per_example import label_counts
-from fedfomo.sites.duplicates import fingerprints, in_two_parts, parts_of
-from fedfomo.sites.federate import VALIDATION_FRACTION, Site, client_data, data_faults, name_faults, require_sites
+from fedfomo.sites.site_data import (
+    VALIDATION_FRACTION,
+    Site,
+    build_model,
+    build_module,
+    client_data,
+    data_faults,
+    fingerprints,
+    lacks_test,
+    leaks,
+    name_faults,
+    parts_of,
+    receives_only,
+    require_sites,
+)
 
 FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
 SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
@@ -72,15 +85,17 @@ def check_sites(
         )
         for k, (name, own) in enumerate(data.items())
     ]
-    warnings = [*_shortages(cards), *_foreign(cards), *_first_label(cards), *_leaks(data), *_shared(data)]
+    warnings = [note for name, own in data.items() for note in _shortages(name, own)]
+    warnings += [*_small_tests(cards), *_foreign(cards), *_first_label(cards)]
+    warnings += [note for name, own in data.items() for note in leaks(name, own)]
+    warnings += _shared(data)
     warnings += _privacy(cards)
     model, initial = None, None
     if make_model is None:
         warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
     else:
-        module = make_model()
-        objective = objective_of(loss, metric)
-        model = Model(module, objective.loss, objective.metric)
+        module = build_module(make_model, seed=0)
+        model = build_model(module, objective_of(loss, metric), [*data.values()])
         initial = model.read()
         warnings += _batch_norm(module, cards)
     for name, own in data.items():
@@ -88,25 +103,21 @@ def check_sites(
     return Checked(cards, faults, warnings)
 
 
-def _shortages(cards: Sequence[SiteSummary]) -> list[str]:
-    notes: list[str] = []
-    for card in cards:
-        if not is_enough(card.train, card.validation):
-            notes.append(
-                f"{card.name}: {card.train} training and {card.validation} validation examples:"
-                " it receives models but contributes none"
-            )
-        elif card.validation < TINY_VALIDATION:
-            notes.append(
-                f"{card.name}: {card.validation} validation examples are too few to judge models by:"
-                f" give it {TINY_VALIDATION} or more, or a larger validation_fraction"
-            )
-        if card.test == 0:
-            notes.append(f"{card.name}: no test examples: whether federating pays for it cannot be measured")
-    small = [card.name for card in cards if 0 < card.test < SMALL_TEST]
-    if small:
-        notes.append(f"fewer than {SMALL_TEST} test examples, so gains will be known roughly only: {_listed(small)}")
+def _shortages(name: str, data: ClientData) -> list[str]:
+    notes = [*receives_only(name, data), *lacks_test(name, data)]
+    if can_contribute(data) and len(data.validation) < TINY_VALIDATION:
+        notes.append(
+            f"{name}: {len(data.validation)} validation examples are too few to judge models by:"
+            f" give it {TINY_VALIDATION} or more, or a larger validation_fraction"
+        )
     return notes
+
+
+def _small_tests(cards: Sequence[SiteSummary]) -> list[str]:
+    small = [card.name for card in cards if 0 < card.test < SMALL_TEST]
+    if not small:
+        return []
+    return [f"fewer than {SMALL_TEST} test examples, so gains will be known roughly only: {_listed(small)}"]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -133,16 +144,6 @@ def _first_label(cards: Sequence[SiteSummary]) -> list[str]:
     greatest = max(map(len, counts)) - 1
     return [
         f"nobody has label 0: classes count from 0, so for labels up to {greatest} a model has {greatest + 1} outputs"
-    ]
-
-
-def _leaks(data: Mapping[str, ClientData]) -> list[str]:
-    """Find samples that are in two parts of a site; whether they are the same record, nobody else can tell."""
-    return [
-        f"{name}: {twice} samples are both in its {one} and in its {other} data: unless they are different"
-        " records that are merely equal, its figures will be too good: leave them out of one"
-        for name, own in data.items()
-        for one, other, twice in in_two_parts(own)
     ]
 
 

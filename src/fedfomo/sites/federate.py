@@ -3,43 +3,71 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import shutil
+import sys
+import tempfile
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from rich.console import Console
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.data import ClientData, Examples, as_examples, can_contribute
+from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
+from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer, Sgd
-from fedfomo.core.losses import objective_of
-from fedfomo.core.model import Loss, Metric, Model, Score, prefers_channels_last
-from fedfomo.core.rng import layer_rng, stream
-from fedfomo.core.round import CommunicationCost
-from fedfomo.errors import InputError, require
+from fedfomo.core.losses import Objective, objective_of
+from fedfomo.core.model import Loss, Metric, Score
+from fedfomo.core.round import CommunicationCost, cohort_size
+from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import to_json, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent, describe_privacy
 from fedfomo.privacy.config import Privacy
+from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ReportData
-from fedfomo.report.from_sites import FinishedRuns, Log, site_facts
+from fedfomo.report.from_run import load, scores_of_run
 from fedfomo.report.page import write_report
-from fedfomo.report.text import helpers_of
+from fedfomo.report.per_example import label_counts
+from fedfomo.report.text import contributors_of
+from fedfomo.runs.config import label_of
+from fedfomo.runs.own_sites import (
+    SitesConfig,
+    check_same_call,
+    digest_of,
+    require_folder_of_sites,
+    sites_environment,
+    spell,
+    write_parts,
+)
+from fedfomo.runs.progress import RunBar
+from fedfomo.runs.run import PreparedRun, RunRecord, absolute_method, load_models, play
+from fedfomo.runs.trackers import track_run
 from fedfomo.simulation.callbacks import Watcher
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.sites.duplicates import in_two_parts
+from fedfomo.sites.site_data import (
+    VALIDATION_FRACTION,
+    Site,
+    build_model,
+    build_module,
+    check_data,
+    client_data,
+    lacks_test,
+    leaks,
+    name_faults,
+    receives_only,
+    require_sites,
+)
 
-Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
-Site = tuple[Data, Data] | tuple[Data, Data, Data]
-"""(train, target), of which the target is divided into validation and test; or (train, validation, test)."""
-
-VALIDATION_FRACTION = 0.5  # of a target, unless a caller says otherwise
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,15 +77,18 @@ class FederationResult:
     method: str
     options: Mapping[str, Any]
     sites: tuple[str, ...]
+    seed: int
     models: Mapping[str, nn.Module]
     scores: Mapping[str, Score]  # of these models, on each site's test examples
-    local_scores: Mapping[str, Score]  # of a model trained at the site alone, for as long
+    local_scores: Mapping[str, Score]  # of a model trained at the site alone, in every round
     affinity: Tensor | None  # who values whom: receiver × giver, in the order of `sites`
-    taken: Tensor | None  # who has learnt from whom, in the same order; a row adds up to the rounds that mixed
+    mixing: Tensor | None  # who has learnt from whom, in the same order; a row adds up to the rounds that mixed
     traffic: CommunicationCost
     notes: tuple[str, ...]
-    facts: ReportData  # what the report shows
+    folder: Path  # of the method's run; without `out`, it lasts as long as this object
     spent: Mapping[str, EpsilonSpent] | None = None  # ε of each site's records; None: nothing was private
+    further_seeds: Mapping[int, FederationResult] = field(default_factory=dict[int, "FederationResult"])
+    _runs: _Runs | None = field(default=None, repr=False)
 
     @property
     def gains(self) -> dict[str, float]:
@@ -65,15 +96,35 @@ class FederationResult:
         return {site: self.scores[site].accuracy - self.local_scores[site].accuracy for site in self.sites}
 
     def __str__(self) -> str:
-        return "\n".join([*self.facts.sentences, *self.notes])
+        return "\n".join([*self._without_crossing.sentences, *self.notes])
+
+    @cached_property
+    def report_data(self) -> ReportData:
+        """What the report shows; computed when it is asked for, since every model is tried on every site's test."""
+        return self._build(crosses=True)
+
+    @cached_property
+    def _without_crossing(self) -> ReportData:
+        return self._build(crosses=False)
+
+    def _build(self, crosses: bool) -> ReportData:
+        runs = self._runs
+        assert runs is not None  # noqa: S101 - only `federate` makes results
+        try:
+            return build_report_data(load(self.folder, (), runs.problem, runs.algorithms, crosses))
+        except Exception as error:  # whatever a user's own metric raises: scores at least can be shown
+            reason = InputError(f"trying the models failed ({type(error).__name__}: {error})")
+            warnings.warn(f"the report holds scores alone, since {reason}", stacklevel=2)
+            return build_report_data(load(self.folder, (), reason, runs.algorithms))
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write one HTML file that shows who benefits from whom, and whether federating pays for each site."""
-        return write_report(self.facts, Path(path))
+        return write_report(self.report_data, Path(path))
 
     def save(self, folder: str | Path) -> Path:
         """Write one safetensors file per site, loadable with `load_state_dict`, a summary, and the report."""
         folder = Path(folder)
+        require(not folder.is_file(), f"{folder} is a file: give a folder for the models, the summary and the report")
         folder.mkdir(parents=True, exist_ok=True)
         for site, module in self.models.items():
             tensors = {name: tensor.contiguous().clone() for name, tensor in module.state_dict().items()}
@@ -86,25 +137,27 @@ class FederationResult:
                 for site in self.sites
             },
             "affinity": None if self.affinity is None else self.affinity.tolist(),
-            "taken": None if self.taken is None else self.taken.tolist(),
+            "taken": None if self.mixing is None else self.mixing.tolist(),
             "notes": self.notes,
         }
         write_atomically(folder / "summary.json", to_json(summary, indent=1).encode())
         self.report(folder / "report.html")
         return folder
 
-    def helpers(self, site: str) -> dict[str, float]:
-        """Say from which others a site took, and their shares of that, its own model left out; the largest first."""
-        if self.taken is None:
+    def contributors(self, site: str) -> dict[str, float]:
+        """Return from which others a site took models, and their shares of that; the largest first."""
+        if site not in self.sites:
+            raise unknown("site", site, self.sites)
+        if self.mixing is None:
             return {}
-        return helpers_of(self.taken.tolist(), self.sites, self.sites.index(site))
+        return contributors_of(self.mixing.tolist(), self.sites, self.sites.index(site))
 
 
 def federate(
     make_model: Callable[[], nn.Module],
     sites: Mapping[str, Site],
     *,
-    method: str = "fedfomo",
+    method: str | AnyAlgorithm = "fedfomo",
     options: Mapping[str, Any] | None = None,
     rounds: int = 20,
     participation: float = 1.0,
@@ -113,148 +166,321 @@ def federate(
     metric: Metric | None = None,
     validation_fraction: float = VALIDATION_FRACTION,
     seed: int = 0,
+    seeds: Sequence[int] | None = None,
     privacy: Privacy | None = None,
     workers: int | None = None,
-    beside: Sequence[str] = ("fedavg",),
-    watcher: Watcher | None = None,
+    baselines: Sequence[str] | str = ("fedavg",),
+    out: str | Path | None = None,
+    progress: bool | None = None,
+    track: Sequence[str] | str = (),
+    callback: Watcher | None = None,
 ) -> FederationResult:
     """Let sites learn from each other, each for its own target, and compare with training alone.
 
-    `make_model` builds the architecture (any `nn.Module`); `validation_fraction` is the share of a (train, target)
-    site's target on which it judges models, the rest being its test. The loss is one of the words classification,
-    regression and multilabel, each with a metric of its own, or a function that returns the batch's mean or one value
-    per example; the metric returns one value per example, higher being better. `privacy` makes training and, if it
-    says so, judgement differentially private. Methods named in `beside` are run as well, for the report.
+    Args:
+        make_model: Builds the architecture, any `nn.Module`.
+        sites: By name, (train, target) or (train, validation, test), each a pair (inputs, labels) or a `Dataset`.
+        method: The name of a method, "path/to/file.py:Class", or an algorithm object.
+        options: Options of the method, where it is given by name.
+        rounds: Communication rounds.
+        participation: Share of the sites that take part in a round. Training alone happens in every round.
+        trainer: How sites train; by default `Sgd()`.
+        loss: "classification", "regression" or "multilabel", each with a metric of its own, or a function that returns
+            the batch's mean or one value per example.
+        metric: A function that returns one value per example, higher being better.
+        validation_fraction: Share of a (train, target) site's target on which it judges models; the rest is its test.
+        seed: Decides every random draw.
+        seeds: Several seeds in place of one: the result is that of the first, its report counts all.
+        privacy: Makes training and, if it says so, judgement differentially private.
+        workers: Worker processes; by default one per core, 0 for none. No result depends on it.
+        baselines: Methods to run as well, for the report.
+        out: Folder for the runs. The same call with the same folder goes on after an interruption, to the same bits,
+            and reads what is finished; without it, nothing is kept.
+        progress: Whether to show progress on stderr; by default if that is a terminal.
+        track: Trackers to send each round's figures to: tensorboard, mlflow, wandb.
+        callback: Is told how the runs go on.
+
+    Returns:
+        Models, scores and notes by site; the report is computed when it is asked for.
     """
     require_sites(sites, validation_fraction)
     for fault in name_faults(sites):
         raise InputError(fault)
-    names = tuple(sites)
-    data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
-    with layer_rng(stream(seed, "initial model")):
-        module = make_model()
+    _check_types(rounds, participation, seed, workers, trainer, privacy)
     objective = objective_of(loss, metric)
-    model = Model(module, objective.loss, objective.metric, prefers_channels_last(module, _some_inputs(data)))
-    problem = FederatedProblem(model, model.read(), data, trainer or Sgd(), seed, privacy=privacy or Privacy())
+    trainer, privacy = trainer or Sgd(), privacy or Privacy()
+    plan = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
+    methods = _methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
+    call: dict[str, Any] = {"method": methods[0].name, "options": methods[0].options, "rounds": rounds}
+    call |= {"participation": participation, "trainer": trainer, "loss": loss, "metric": metric}
+    call |= {"validation_fraction": validation_fraction}
+    if privacy.is_on:
+        call["privacy"] = privacy
+    chosen = _chosen_seeds(seed, seeds)
+    keeper = _Keeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)
+    prepared = [
+        _prepare(make_model, sites, objective, trainer, privacy, each, call, methods, plan, keeper.folder)
+        for each in chosen
+    ]
+    write_parts(keeper.folder, [planned.label for planned in methods], chosen, list(sites))
+    first, *others = [_play(runs, keeper) for runs in prepared]
+    return replace(first, further_seeds={other.seed: other for other in others})
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A method that is to be run, and what its folders are called."""
+
+    label: str
+    name: str
+    algorithm: AnyAlgorithm
+    options: dict[str, Any]
+
+
+class _Keeper:
+    """Where runs are kept, and who is told of them; a folder that nobody asked for goes with this object."""
+
+    def __init__(
+        self, out: str | Path | None, track: tuple[str, ...], progress: bool | None, callback: Watcher | None
+    ) -> None:
+        self.track = track
+        self.callback = callback
+        self.is_kept = out is not None
+        self.console = Console(stderr=True, highlight=False)
+        self.shows_progress = sys.stderr.isatty() if progress is None else progress
+        if out is None:
+            require(not track, "trackers keep what a run tells: give a folder in out= as well")
+            self.folder = Path(tempfile.mkdtemp(prefix="fedfomo-"))
+            weakref.finalize(self, _remove, self.folder, os.getpid())
+        else:
+            self.folder = Path(out)
+            require_folder_of_sites(self.folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs of one seed: what a report of them needs that is not in their folders."""
+
+    names: tuple[str, ...]
+    problem: FederatedProblem
+    planned: Mapping[Path, PreparedRun]
+    notes: tuple[str, ...]
+    keeper: _Keeper | None = None  # kept as long as the result is, for the sake of its folder
+
+    @property
+    def algorithms(self) -> dict[Path, AnyAlgorithm]:
+        return {folder: run.algorithm for folder, run in self.planned.items()}
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not a worker process
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_types(
+    rounds: object, participation: object, seed: object, workers: object, trainer: object, privacy: object
+) -> None:
+    """Refuse, in words, what an annotation alone does not."""
+    for name, value in (("rounds", rounds), ("seed", seed), ("workers", workers)):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        require(is_whole or (name == "workers" and value is None), f"{name} must be a whole number, not {value!r}")
+    is_number = isinstance(participation, int | float)
+    require(is_number, f"participation must be a number above 0 and at most 1, not {participation!r}")
+    can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
+    require(can_train, f"trainer must be an object such as fedfomo.Sgd(learning_rate=0.1), not {trainer!r}")
+    is_privacy = privacy is None or isinstance(privacy, Privacy)
+    require(is_privacy, f"privacy must be fedfomo.Privacy(noise=1.0) or another, not {privacy!r}")
+
+
+def _chosen_seeds(seed: int, seeds: Sequence[int] | None) -> list[int]:
+    if seeds is None:
+        return [seed]
+    is_list = isinstance(seeds, Sequence) and all(isinstance(each, int) for each in seeds)  # pyright: ignore[reportUnnecessaryIsInstance]
+    require(is_list and len(seeds) > 0, f"seeds must be some whole numbers, such as (0, 1, 2), not {seeds!r}")
+    require(len(set(seeds)) == len(seeds), "a seed is given twice: it would count one run as two")
+    return list(seeds)
+
+
+def _methods(method: str | AnyAlgorithm, options: Mapping[str, Any] | None, baselines: Sequence[str]) -> list[_Method]:
+    """Return the method, training alone and the baselines, each once."""
+    require(options is None or isinstance(options, Mapping), f"options are a mapping by name, not {options!r}")  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(method, str):
+        algorithm, name, given = make_algorithm(method, options), absolute_method(method), dict(options or {})
+    else:
+        require(not options, "options go with the name of a method: an algorithm object has its own")
+        algorithm, name = method, _name_of(method)
+        given = {key: value for key, value in vars(method).items() if value is not None}
+    plain = [_Method(each, each, make_algorithm(each), {}) for each in dict.fromkeys(("local", *baselines))]
+    others = [other for other in plain if other.algorithm != algorithm]
+    # The same method with and without options: both are run, in folders of their own.
+    label = label_of(name) + ("-with-options" if name in [other.name for other in others] else "")
+    return [_Method(label, name, algorithm, given), *others]
+
+
+def _name_of(algorithm: object) -> str:
+    require(not isinstance(algorithm, type), f"method must be an object: {algorithm!r} is a class, call it")
+    if not isinstance(algorithm, Algorithm):
+        raise InputError(f"method must be a name or an algorithm object, not {algorithm!r}")
+    return algorithm.name or type(algorithm).__name__
+
+
+def _prepare(
+    make_model: Callable[[], nn.Module],
+    sites: Mapping[str, Site],
+    objective: Objective,
+    trainer: LocalTrainer,
+    privacy: Privacy,
+    seed: int,
+    call: Mapping[str, Any],
+    methods: Sequence[_Method],
+    plan: SimulationConfig,
+    out: Path,
+) -> _Runs:
+    """Read the data, build the model, and refuse whatever would fail or was begun otherwise, before anything is run."""
+    names = tuple(sites)
+    data = [client_data(name, site, call["validation_fraction"], seed) for name, site in sites.items()]
+    model = build_model(build_module(make_model, seed), objective, data)
+    problem = FederatedProblem(model, model.read(), data, trainer, seed, privacy=privacy)
     for name, own in zip(names, data, strict=True):
         check_data(name, own, model, problem.initial)
-    plan = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
-    algorithm = make_algorithm(method, options)
-    others = {name: make_algorithm(name) for name in beside if name not in (method, "local")}
-    log = Log()
-    result = simulate(problem, algorithm, plan, watcher=watcher, listener=log.hear)
-    plan = replace(plan, evaluate_every=rounds)
-    # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
-    alone = simulate(problem, make_algorithm("local"), replace(plan, participation=1.0), watcher=watcher)
-    results = {name: simulate(problem, other, plan, watcher=watcher) for name, other in others.items()}
-    results |= {"local": alone, method: result}
-    notes = (*_shortages(names, data), *_leaks(names, data), *_refusals(names, result))
-    if result.spent is not None:
-        notes += tuple(f"privacy: {sentence}" for sentence in describe_privacy(result.spent, problem.privacy))
-    call: dict[str, Any] = {"method": method, "options": dict(options or {}), "rounds": rounds}
-    call |= {"participation": participation, "trainer": problem.trainer, "seed": seed}
-    call |= {"loss": loss, "metric": metric, "validation_fraction": validation_fraction}
-    if problem.privacy.is_on:
-        call["privacy"] = problem.privacy
-    played = FinishedRuns(names, problem, method, algorithm, results, log, call, objective.name)
-    facts, notes = site_facts(played, notes)
-    personal = problem.model_of(algorithm)
-    return FederationResult(
-        method=method,
-        options=options or {},
-        sites=names,
-        models={name: personal.network(result.models[client]) for client, name in enumerate(names)},
-        scores={name: result.after_update[client] for client, name in enumerate(names)},
-        local_scores={name: alone.after_update[client] for client, name in enumerate(names)},
-        affinity=None if result.affinity is None else result.affinity.dense(),
-        taken=None if result.taken is None else result.taken.dense(),
-        traffic=result.traffic,
-        notes=notes,
-        facts=facts,
-        spent=None if result.spent is None else {names[client]: spent for client, spent in result.spent.items()},
+    notes = tuple(note for name, own in zip(names, data, strict=True) for note in _notes(name, own))
+    # How many of which label a site holds is not for the folder or the page of a private run.
+    labels = None if privacy.is_on else label_counts(data)
+    environment = sites_environment(names, problem, labels, notes)
+    planned: dict[Path, PreparedRun] = {}
+    for each in methods:
+        # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
+        share = 1.0 if each.name == "local" else plan.participation
+        is_main = each is methods[0]
+        config = SitesConfig(
+            call=_spelled_call({**call, "method": each.name, "options": each.options, "seed": seed}),
+            method=each.name,
+            options={name: _plain(value) for name, value in each.options.items()},
+            seed=seed,
+            rounds=plan.rounds,
+            participation=share,
+            validation_fraction=call["validation_fraction"],
+            trainer=spell(trainer),
+            loss=_plain(call["loss"]),
+            metric=objective.name,
+            privacy={name: value for name, value in vars(privacy).items() if value is not None},
+            sites=list(names),
+        )
+        folder = out / f"{each.label}-seed-{seed}"
+        check_same_call(folder, config, environment)
+        planned[folder] = PreparedRun(
+            method=label_of(each.name),
+            options=config.options,
+            seed=seed,
+            algorithm=each.algorithm,
+            problem=problem,
+            plan=replace(plan, participation=share, evaluate_every=1 if is_main else plan.rounds),
+            config=config.as_toml(),
+            environment=environment,
+            digest=digest_of(config, environment),
+        )
+    return _Runs(names, problem, planned, notes)
+
+
+def _notes(name: str, data: ClientData) -> list[str]:
+    return [*receives_only(name, data), *lacks_test(name, data), *leaks(name, data, into="test")]
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str) else spell(value)
+
+
+def _spelled_call(arguments: Mapping[str, Any]) -> str:
+    return (
+        f"fedfomo.federate(make_model, sites, {', '.join(f'{key}={spell(value)}' for key, value in arguments.items())})"
     )
 
 
-def require_sites(sites: Mapping[str, Site], validation_fraction: float) -> None:
-    """Refuse what is no mapping of sites at all, and a division that is none."""
-    require(isinstance(sites, Mapping) and len(sites) > 0, "give sites as {name: (train, target)}, at least one")  # pyright: ignore[reportUnnecessaryIsInstance]
-    odd = [name for name in sites if not isinstance(name, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
-    require(not odd, f"names of sites are texts, not {odd}")
-    require(0 < validation_fraction < 1, f"validation_fraction must be between 0 and 1, not {validation_fraction}")
-
-
-def client_data(name: str, site: Site, validation_fraction: float, seed: int) -> ClientData:
-    """Read a site's parts, and divide a target into validation and test if it comes in one."""
-    is_site = isinstance(site, tuple | list) and len(site) in (2, 3)  # pyright: ignore[reportUnnecessaryIsInstance]
-    require(is_site, f"site '{name}': give (train, target) or (train, validation, test)")
-    if any(isinstance(part, Tensor) for part in site):
-        raise InputError(f"site '{name}': each of train and target is a pair (inputs, labels): give ((x, y), (x, y))")
-    try:
-        parts = [as_examples(part) for part in site]
-    except InputError as error:
-        raise InputError(f"site '{name}': {error}") from None
-    if len(parts) == 3:
-        return ClientData(*parts)
-    train, target = parts
-    order = torch.randperm(len(target), generator=stream(seed, "target division", name))
-    cut = min(max(1, round(validation_fraction * len(target))), max(1, len(target) - 1))  # of two or more, one for each
-    return ClientData(train, target.take(order[:cut]), target.take(order[cut:]))
-
-
-def name_faults(sites: Mapping[str, Site]) -> Iterator[str]:
-    """Find names that cannot name files, or would name the same."""
-    for name in sites:
-        if not re.fullmatch(r"[^/\\\x00-\x1f]+", name) or name.startswith("."):
-            yield f"site name '{name}' cannot name a file: leave out slashes and leading dots"
-    if len({name.casefold() for name in sites}) < len(sites):
-        yield "two sites differ in upper and lower case only: their files would overwrite each other"
-
-
-def data_faults(name: str, data: ClientData, model: Model | None, initial: Tensor | None) -> Iterator[str]:
-    """Find what would fail, or mislead, after an hour: in the data themselves, and where there is a model, with it."""
-    for part, examples in (("training", data.train), ("validation", data.validation), ("test", data.test)):
-        if len(examples) == 0:
-            continue
-        for what, tensor in (("inputs", examples.inputs), ("labels", examples.labels)):
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                yield f"site '{name}': its {part} {what} hold values that are not finite"
-        if model is not None and initial is not None:
-            try:
-                model.check_examples(initial, examples)
-            except InputError as error:
-                yield f"site '{name}', {part} data: {error}"
-
-
-def check_data(name: str, data: ClientData, model: Model, initial: Tensor) -> None:
-    """Refuse the first fault before anything is computed."""
-    for fault in data_faults(name, data, model, initial):
-        raise InputError(fault)
-
-
-def _refusals(names: tuple[str, ...], result: RunResult) -> list[str]:
-    return [
-        f"note: {names[client]}'s model was refused in {number} rounds, most likely because it was not finite"
-        for client, number in sorted(result.refusals.items())
+def _play(runs: _Runs, keeper: _Keeper) -> FederationResult:
+    """Play what is left of the runs of one seed."""
+    records = {folder: _play_one(folder, run, keeper) for folder, run in runs.planned.items()}
+    if keeper.is_kept:
+        _keep_scores(runs, records)
+    (folder, run), *_ = runs.planned.items()
+    record = records[folder]
+    alone = next(own for own in reversed(records.values()) if own.method == "local")
+    personal = runs.problem.model_of(run.algorithm)
+    thetas = load_models(folder, personal, record)
+    require(thetas is not None, f"{folder} lacks models of a finished run: delete it, and it is played again")
+    notes = [f"note: {note}" for note in runs.notes]
+    notes += [
+        f"note: {runs.names[client]}'s model was refused in {number} rounds, most likely because it was not finite"
+        for client, number in sorted(record.refusals.items())
     ]
+    if record.spent is not None:
+        notes += [f"privacy: {sentence}" for sentence in describe_privacy(record.spent, runs.problem.privacy)]
+    return FederationResult(
+        method=run.method,
+        options=run.options,
+        sites=runs.names,
+        seed=run.seed,
+        models={name: personal.network(theta) for name, theta in zip(runs.names, thetas or [], strict=True)},
+        scores=_by_name(runs.names, record.after_update),
+        local_scores=_by_name(runs.names, alone.after_update),
+        affinity=_matrix(record.affinity),
+        mixing=_matrix(record.taken),
+        traffic=record.traffic,
+        notes=tuple(notes),
+        folder=folder,
+        spent=None if record.spent is None else _by_name(runs.names, record.spent),
+        _runs=replace(runs, keeper=keeper),
+    )
 
 
-def _leaks(names: tuple[str, ...], data: list[ClientData]) -> list[str]:
-    return [
-        f"note: {number} samples of {name}'s test data are in its {part} data as well: its figures are too good"
-        for name, own in zip(names, data, strict=True)
-        for part, other, number in in_two_parts(own)
-        if other == "test"
-    ]
+def _keep_scores(runs: _Runs, records: Mapping[Path, RunRecord]) -> None:
+    """Keep scores of single examples with each run: `fedfomo report` pairs by them, and has no data to find them."""
+    for folder, record in records.items():
+        try:
+            scores_of_run(folder, record, runs.problem, runs.planned[folder].algorithm)
+        except Exception as error:  # whatever a user's own metric raises: the models are worth more
+            warnings.warn(f"{folder} has no scores of single examples ({type(error).__name__}: {error})", stacklevel=2)
 
 
-def _some_inputs(data: list[ClientData]) -> Tensor:
-    return max((part.inputs for own in data for part in (own.train, own.validation)), key=len)
+def _play_one(folder: Path, run: PreparedRun, keeper: _Keeper) -> RunRecord:
+    folder.mkdir(exist_ok=True)
+    sites = len(run.problem.clients)
+    title = f"{folder.name.replace('-seed-', ', seed ')}"
+    bar = RunBar(keeper.console, title, run.plan.rounds, cohort_size(sites, run.plan.participation), sites)
+    shown = bar if keeper.shows_progress else nullcontext()
+    facts = {"method": run.method, "seed": run.seed, "rounds": run.plan.rounds, **run.options}
+    watchers = [watcher for watcher in (bar if keeper.shows_progress else None, keeper.callback) if watcher]
+    with shown, track_run(keeper.track, folder, facts, warnings.warn) as tracked:
+        return play(folder, run, _Watchers(watchers) if watchers else None, warnings.warn, tracked)
 
 
-def _shortages(names: tuple[str, ...], data: list[ClientData]) -> list[str]:
-    return [
-        f"note: {name} has {len(own.train)} training and {len(own.validation)} validation examples:"
-        " it receives models but contributes none"
-        for name, own in zip(names, data, strict=True)
-        if not can_contribute(own)
-    ]
+class _Watchers:
+    """Several who are told how a run goes on."""
+
+    def __init__(self, all: Sequence[Watcher]) -> None:
+        self._all = all
+
+    def start(self, rounds_done: int) -> None:
+        for each in self._all:
+            each.start(rounds_done)
+
+    def client_done(self, round: int, client: int) -> None:
+        for each in self._all:
+            each.client_done(round, client)
+
+    def round_done(
+        self,
+        round: int,
+        after_update: Mapping[int, Score],
+        after_training: Mapping[int, Score],
+    ) -> None:
+        for each in self._all:
+            each.round_done(round, after_update, after_training)
+
+
+def _by_name(names: Sequence[str], values: Mapping[int, T]) -> dict[str, T]:
+    return {name: values[client] for client, name in enumerate(names)}
+
+
+def _matrix(rows: list[list[float]] | None) -> Tensor | None:
+    return None if rows is None else torch.tensor(rows, dtype=torch.float64)

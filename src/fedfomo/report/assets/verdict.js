@@ -1,6 +1,6 @@
 /** The headline, the figures of the verdict, and one sentence for each client. */
 function headline() {
-  if (!facts.is_finished) return `Round ${facts.rounds.length} of ${facts.rounds_planned}: still running`;
+  if (!facts.is_finished) return `Round ${facts.rounds.length} of ${facts.rounds_planned}: not finished`;
   if (!local || !own || !own.mean_gain) return `${title(facts.method)} ends at ${figure(own ? own.mean : null)}${unit} on average`;
   const number = own.helped + own.harmed + own.undecided;
   const gain = own.mean_gain;

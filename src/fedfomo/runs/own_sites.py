@@ -1,0 +1,167 @@
+"""Runs on a user's own sites: what their folders say, and whether a call is the one that a folder was begun with."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.rng import layer_rng, stream
+from fedfomo.datasets.bundled import fingerprint
+from fedfomo.errors import reading, require
+from fedfomo.io import write_atomically
+from fedfomo.privacy.config import Privacy
+from fedfomo.runs.config_io import load_toml
+from fedfomo.runs.provenance import machine, read_environment
+from fedfomo.simulation.problem import FederatedProblem
+
+MOST_PROBED = 20  # sites on which a model is tried, to notice another model, loss or metric
+PROBES = 8  # examples of each
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class SitesConfig:
+    """What `federate` was asked for, as config.toml keeps it in the folder of one run."""
+
+    call: str  # in Python
+    method: str
+    options: dict[str, Any]
+    seed: int
+    rounds: int
+    participation: float
+    validation_fraction: float
+    trainer: str
+    loss: str
+    metric: str
+    privacy: dict[str, Any]
+    sites: list[str]
+
+    def as_toml(self) -> str:
+        """Spell it out for config.toml."""
+        return tomli_w.dumps(asdict(self))
+
+    @property
+    def privacy_settings(self) -> Privacy:
+        """What was asked for in the way of privacy."""
+        return Privacy(**self.privacy)
+
+
+def is_of_sites(folder: Path) -> bool:
+    """Tell whether a run, or a folder of runs, is on a user's own sites."""
+    path = folder / "config.toml"
+    return path.exists() and "sites" in load_toml(path)
+
+
+def read_sites_config(folder: Path) -> SitesConfig:
+    """Read what a run on own sites was asked for."""
+    path = folder / "config.toml"
+    with reading(path, "start the run again, in another folder"):
+        return SitesConfig(**load_toml(path))
+
+
+def check_same_call(folder: Path, config: SitesConfig, environment: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run that was begun with other settings, data or model, and name what differs."""
+    if not (folder / "environment.json").exists():
+        return
+    begun, then = read_sites_config(folder), read_environment(folder)
+    way_out = "give the same again, or another folder in out="
+    for field in fields(SitesConfig):
+        old, new = getattr(begun, field.name), getattr(config, field.name)
+        is_same = field.name == "call" or old == new
+        require(is_same, f"{folder} was begun with {field.name} = {old!r}, and now it is {new!r}: {way_out}")
+    data, known = environment["sites"], then.get("sites", {})
+    others = [name for name in data if data[name] != known.get(name)]
+    named = ", ".join(others[:MOST_NAMED]) + (" and others" if len(others) > MOST_NAMED else "")
+    require(not others, f"{folder} was begun with other data of {named}: {way_out}")
+    is_same = environment["model"] == then.get("model")
+    require(is_same, f"{folder} was begun with another model, loss or metric: {way_out}")
+
+
+def sites_environment(
+    names: Sequence[str],
+    problem: FederatedProblem,
+    labels: tuple[list[list[int]], list[list[int]]] | None,
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    """Describe on whose data a run is played, with which model, and by which code."""
+    prints = {
+        name: fingerprint(own.train, own.validation, own.test) for name, own in zip(names, problem.clients, strict=True)
+    }
+    digest = hashlib.sha256(repr(prints).encode()).hexdigest()
+    return {
+        **machine(),
+        "data": {"name": "sites", "sha256": digest},
+        "sites": prints,
+        "examples": [
+            {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in problem.clients
+        ],
+        "groups": None,
+        "targets": list(range(len(names))),
+        "labels": labels,
+        "network": {"name": type(problem.model.architecture).__name__},
+        "model": _model_digest(problem),
+        "parameters": problem.model.layout.num_trainable,
+        "warnings": [*warnings],
+    }
+
+
+def digest_of(config: SitesConfig, environment: Mapping[str, Any]) -> str:
+    """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
+    settings = {name: value for name, value in asdict(config).items() if name != "call"}
+    versions = [version(name) for name in ("fedfomo", "torch")]
+    return hashlib.sha256(repr((settings, versions, environment["sites"], environment["model"])).encode()).hexdigest()
+
+
+def write_parts(folder: Path, methods: Sequence[str], seeds: Sequence[int], sites: Sequence[str]) -> None:
+    """Say, in the folder above the runs, which methods and seeds there are; those of earlier calls stay."""
+    path = folder / "config.toml"
+    known = load_toml(path) if path.exists() else {}
+    parts = {
+        "methods": [*dict.fromkeys([*known.get("methods", []), *methods])],
+        "seeds": [*dict.fromkeys([*known.get("seeds", []), *seeds])],
+        "sites": [*sites],
+    }
+    if parts != known:
+        write_atomically(path, tomli_w.dumps(parts).encode())
+
+
+def require_folder_of_sites(folder: Path) -> None:
+    """Refuse a folder that holds something else than runs on own sites."""
+    require(not folder.is_file(), f"{folder} is a file: give a folder in out=")
+    if folder.exists() and any(folder.iterdir()):
+        require(is_of_sites(folder), f"{folder} holds something else than runs of federate: give another in out=")
+
+
+def spell(value: Any) -> str:
+    """Spell a value of a call as Python would read it, or at least so that the same has the same words."""
+    # A function is the user's own: its name is what finds it again, which its address does not.
+    if hasattr(value, "__name__"):
+        return value.__name__
+    text = repr(value)
+    if re.search(r" at 0x[0-9a-f]+", text) is None:
+        return text
+    inside = ", ".join(f"{name}={re.sub(r' at 0x[0-9a-f]+', '', repr(item))}" for name, item in vars(value).items())
+    return f"{type(value).__qualname__}({inside})"
+
+
+def _model_digest(problem: FederatedProblem) -> str:
+    """Hash the model, and what it, the loss and the metric give at first: code has no digest of its own."""
+    model, initial = problem.model, problem.initial
+    digest = hashlib.sha256(repr(model.layout).encode())
+    digest.update(initial.numpy().tobytes())
+    with one_torch_thread(), layer_rng(stream(problem.seed, "probe")):
+        for own in problem.clients[:MOST_PROBED]:
+            for examples in (own.train, own.validation, own.test):
+                few = next(examples.batches(PROBES), examples)
+                digest.update(repr(model.score(initial, few)).encode())
+                if len(few):
+                    digest.update(model.outputs(initial, few).contiguous().numpy().tobytes())
+    return digest.hexdigest()
