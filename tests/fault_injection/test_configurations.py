@@ -55,7 +55,8 @@ def _is_named(line: str, case: Written) -> bool:
 
 def _ignored(read: RunConfig, algorithm: Any, case: Written) -> str | None:
     """Say which key made no difference to what was read."""
-    given = {key: value for key, value in case.table.items() if key not in ("privacy", "options")}
+    tables = ("privacy", "options", case.table.get("method"))
+    given = {key: value for key, value in case.table.items() if key not in tables}
     privacy = case.table.get("privacy")
     given |= {f"privacy.{key}": value for key, value in (privacy or {}).items()} if isinstance(privacy, dict) else {}
     found = named(read)
