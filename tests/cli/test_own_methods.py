@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli_calls import SMALL, call, refused
+from fedfomo.deployment.allowed_methods import make_method
+from fedfomo.errors import InputError
 from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import read_toml
 
@@ -77,3 +79,10 @@ def test_options_of_ones_own_method_have_help(file: Path, capsys: pytest.Capture
 )
 def test_what_is_no_method_is_refused(method: str, line: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert line in refused(capsys, "run", "--method", method, *SMALL)
+
+
+def test_no_federation_plays_a_method_from_a_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "deploy", "init", "--sites", "leeds,turin", "--method", "mine.py:Near")
+    assert "method 'mine.py:Near' comes from a file, and no real federation plays it" in said
+    with pytest.raises(InputError, match="comes from a file"):
+        make_method(f"{file}:Near", {})  # as a site does when the server names it

@@ -14,7 +14,7 @@ from fedfomo.cli.terminal import choose, console, parse, parse_with_options, val
 from fedfomo.core.local_training import Sgd
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.errors import InputError, require
-from fedfomo.runs.config import DATASET_DEFAULTS
+from fedfomo.runs.config import DATASET_DEFAULTS, label_of
 
 FOLDER = Path("federation")
 
@@ -109,7 +109,7 @@ def init(arguments: list[str]) -> None:
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
     settings = config.settings
     max_sites = settings.max_sites or 2 * len(names)
-    settings = replace(settings, max_sites=max_sites, options=options[method])
+    settings = replace(settings, max_sites=max_sites, options=options[label_of(method)])
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")

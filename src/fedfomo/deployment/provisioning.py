@@ -49,9 +49,9 @@ def provision(
     require(
         len(names) <= config.max_sites, f"max_sites is {config.max_sites}, for {len(names)} sites: raise --max-sites"
     )
-    from fedfomo.algorithms import make_algorithm  # imports torch, which adding a site need not wait for
+    from fedfomo.deployment.allowed_methods import make_method  # imports torch, which adding a site need not wait for
 
-    make_algorithm(config.method, config.options)  # refuse before anything is written, or handed out
+    make_method(config.method, config.options)  # refuse before anything is written, or handed out
     for private in (folder.path, folder.authority, folder.server, folder.sites):
         private.mkdir(parents=True, mode=0o700)
     folder.settings.write_text(write_toml(config))
