@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -328,3 +329,95 @@ def test_the_report_of_a_private_federation_says_so_and_counts_no_labels(federat
     assert all(client.train_labels is None and client.target_labels is None for client in result.report_data.clients)
     assert federated.report_data.privacy is None
     assert federated.report_data.clients[0].train_labels is not None
+
+
+def two_sites() -> dict[str, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
+    return {name: (images(1, 8, seed), images(1, 12, seed + 9)) for seed, name in enumerate(("leeds", "turin"))}
+
+
+class Tuples(Residual):
+    """A model that gives more than its outputs."""
+
+    def forward(self, images: Tensor) -> Any:
+        return super().forward(images), images
+
+
+def item_loss(outputs: Tensor, labels: Tensor) -> Any:
+    return nn.functional.cross_entropy(outputs, labels).item()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"make_model": Residual()}, "make_model must be a function that builds a module"),
+        ({"make_model": lambda: None}, "make_model must return a torch.nn.Module, not NoneType"),
+        ({"make_model": nn.Flatten}, "the model has no parameters"),
+        ({"make_model": lambda: Residual().to("meta")}, "parameters are on the device meta"),
+        ({"make_model": Tuples}, "the model gives a tuple: its outputs must be one tensor"),
+        ({"loss": item_loss}, "the loss gives a float: it must give a tensor"),
+        ({"rounds": 2.5}, "rounds must be a whole number, not 2.5"),
+        ({"rounds": "3"}, "rounds must be a whole number, not '3'"),
+        ({"seed": "0"}, "seed must be a whole number"),
+        ({"seeds": ()}, "seeds must be some whole numbers"),
+        ({"seeds": (1, 1)}, "a seed is given twice"),
+        ({"participation": "all"}, "participation must be a number"),
+        ({"trainer": "sgd"}, "trainer must be an object such as fedfomo.Sgd"),
+        ({"trainer": fedfomo.Sgd}, "trainer must be an object such as fedfomo.Sgd"),
+        ({"privacy": "noise"}, "privacy must be fedfomo.Privacy"),
+        ({"options": ["epsilon"]}, "options are a mapping by name"),
+        ({"method": 7}, "method must be a name or an algorithm object, not 7"),
+        ({"baselines": "fedavgg"}, "unknown method 'fedavgg'"),
+        ({"validation_fraction": "half"}, "validation_fraction must be between 0 and 1, not 'half'"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_in_words(wrong: dict[str, Any], words: str) -> None:
+    usual = {"make_model": Residual, "sites": two_sites(), "rounds": 1, "workers": 0}
+    with pytest.raises(InputError, match=words):
+        fedfomo.federate(**{**usual, **wrong})
+
+
+def test_a_name_that_is_too_long_for_a_file_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot name a file: at most 200 bytes, not 300"):
+        fedfomo.federate(Residual, {"a" * 300: two_sites()["leeds"]}, workers=0)
+
+
+def test_tensors_without_values_are_refused() -> None:
+    train, target = two_sites()["leeds"]
+    with pytest.raises(InputError, match="site 'leeds': the inputs are on the device meta"):
+        fedfomo.federate(Residual, {"leeds": ((train[0].to("meta"), train[1]), target)}, workers=0)
+
+
+def test_inputs_that_require_a_gradient_are_plain_values() -> None:
+    sites = two_sites()
+    plain = fedfomo.federate(Residual, sites, rounds=1, workers=0)
+    sites["leeds"][0][0].requires_grad_()
+    found = fedfomo.federate(Residual, sites, rounds=1, workers=0)
+    assert (found.scores, str(found)) == (plain.scores, str(plain))
+
+
+def test_the_users_own_module_is_left_as_it_was() -> None:
+    module = Residual()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    fedfomo.federate(lambda: module, two_sites(), rounds=1, workers=0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
+def test_a_result_refuses_what_it_does_not_have(federated: fedfomo.FederationResult, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown site 'zz'"):
+        federated.contributors("zz")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file: give a folder"):
+        federated.save(tmp_path / "file")
+
+
+def test_a_target_of_one_sample_leaves_nothing_to_test_on_and_is_noted() -> None:
+    sites = two_sites()
+    sites["turin"] = (images(1, 8, 3), images(1, 1, 4))
+    found = fedfomo.federate(Residual, sites, rounds=1, workers=0)
+    assert math.isnan(found.scores["turin"].accuracy)
+    assert "note: turin has no test examples: whether federating pays for it cannot be measured" in found.notes
+
+
+def test_one_baseline_may_be_a_plain_word() -> None:
+    found = fedfomo.federate(Residual, two_sites(), rounds=1, workers=0, baselines="ditto")
+    assert {facts.method for facts in found.report_data.methods} == {"fedfomo", "local", "ditto"}
