@@ -127,15 +127,15 @@ def test_sites_learn_numbers_and_several_labels() -> None:
     lines = {
         name: ((x, slope * x[:, 0]), (x, slope * x[:, 0])) for name, slope in (("a", 1.0), ("b", 1.0), ("c", -2.0))
     }
-    result = fedfomo.federate(lambda: nn.Linear(1, 1), lines, rounds=8, loss="regression", workers=0, beside=())
-    assert not result.facts.is_share
-    assert result.facts.metric == "minus the absolute error"
+    result = fedfomo.federate(lambda: nn.Linear(1, 1), lines, rounds=8, loss="regression", workers=0, baselines=())
+    assert not result.report_data.is_share
+    assert result.report_data.metric == "minus the absolute error"
     assert result.scores["c"].accuracy > -0.2
 
     both = torch.stack((x[:, 0] > 0, x[:, 0] < 0.5), dim=1).float()
     marks = dict.fromkeys(("a", "b"), ((x, both), (x, both)))
     quick = fedfomo.Sgd(learning_rate=1.0, batch_size=10)
     result = fedfomo.federate(
-        lambda: nn.Linear(1, 2), marks, rounds=8, loss="multilabel", trainer=quick, workers=0, beside=()
+        lambda: nn.Linear(1, 2), marks, rounds=8, loss="multilabel", trainer=quick, workers=0, baselines=()
     )
     assert result.scores["a"].accuracy > 0.85

@@ -183,10 +183,10 @@ class Model:
             step = f"the metric cannot take {_described(outputs, few.labels)} of"
             metric = self.metric(outputs, few.labels)
             step = f"the loss cannot take {_described(outputs, few.labels)} of"
+            require_one_label_each(self.criterion, outputs, few.labels)
             loss = self.criterion(outputs, few.labels)
             kind = type(loss).__name__
             require(isinstance(loss, Tensor), f"the loss gives a {kind}: it must give a tensor, without .item()")  # pyright: ignore[reportUnnecessaryIsInstance]
-            require_one_label_each(self.criterion, outputs, few.labels)
         except InputError:
             raise
         except Exception as error:  # whatever a user's own code raises
