@@ -149,12 +149,12 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
     },
     "a fault in numbers": (lambda parcel: Envelope({**parcel.header, "fault": 10**400}, {}), "is no text"),
     "a name of 10,000 letters": (_with(**{"upload/" + "x" * 10_000: torch.zeros(1)}), "^.{300}…$"),
-    "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no parcel"),
+    "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no envelope"),
     "weights that overflow": (
         _with(**{"upload/findings.increments": torch.full((3,), 1e308, dtype=torch.float64)}),
         "a weight beyond|its neighbour",
     ),
-    "no parcel": (lambda parcel: b"nonsense", "no parcel"),
+    "no envelope": (lambda parcel: b"nonsense", "no envelope"),
     "no word of uploads": (
         lambda parcel: Envelope({n: v for n, v in parcel.header.items() if n != "uploads"}, parcel.tensors),
         "whether it uploads",
@@ -163,8 +163,8 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
         lambda parcel: Envelope({**parcel.header, "uploads": 1}, parcel.tensors),
         "whether it uploads",
     ),
-    "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no parcel"),
-    **{name: (lambda parcel, odd=odd: _headed(parcel.header) + odd, "no parcel") for name, odd in odd_tensors()},
+    "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no envelope"),
+    **{name: (lambda parcel, odd=odd: _headed(parcel.header) + odd, "no envelope") for name, odd in odd_tensors()},
 }
 
 

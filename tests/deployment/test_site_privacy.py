@@ -213,7 +213,7 @@ def test_without_its_bill_nothing_leaves(tmp_path: Path, caplog: pytest.LogCaptu
     assert "leeds" not in models_of(folder)
 
 
-@pytest.mark.parametrize("lost", [["bill"], ["privacy_settings"], ["bill", "privacy_settings"]])
+@pytest.mark.parametrize("lost", [["ledger"], ["privacy_settings"], ["ledger", "privacy_settings"]])
 def test_a_site_that_has_lost_its_settings_or_its_bill_sends_nothing_until_it_says_what_to_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: list[str]
 ) -> None:
@@ -231,7 +231,7 @@ def test_a_site_that_has_lost_its_settings_or_its_bill_sends_nothing_until_it_sa
     assert [slot in line["answered"] for line in _rounds(folder)] == [True, False, False]
     assert _rounds(folder)[1]["faults"][str(slot)] == OWN_AFFAIR
     assert "restore it, or write off = true into" in caplog.text
-    assert site.ledger.exists() == ("bill" not in lost)
+    assert site.ledger.exists() == ("ledger" not in lost)
     with pytest.raises(InputError, match="restore it, or write off = true into"):
         what_leaves(site)
 

@@ -2,6 +2,8 @@
 
 import math
 import random
+import time
+import warnings
 
 import pytest
 from dp_accounting import dp_event, pld, rdp
@@ -11,6 +13,7 @@ from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import (
     EpsilonSpent,
     Query,
+    _say_once,
     added,
     calibrate_noise,
     epsilon_of,
@@ -115,3 +118,19 @@ def test_a_target_out_of_reach_is_refused() -> None:
 def test_a_bill_survives_being_written_down() -> None:
     bill = {Query("training", 1.0, 0.1): 7, Query("validation", 2.0, 1.0): 3}
     assert from_rows(to_rows(bill)) == bill
+
+
+def test_numerical_composition_that_would_take_minutes_gives_way_to_renyi_accounting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = {Query("training", 0.6, 0.2): 5000}
+    _say_once.cache_clear()
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        epsilon = epsilon_of(ledger, "training", 1e-5, "prv")
+    assert time.process_time() - began < 10
+    assert epsilon == epsilon_of(ledger, "training", 1e-5, "rdp")
+    assert [record.getMessage() for record in caplog.records] == [
+        "numerical composition (prv) would take too long for so large an ε: rdp is used, which is higher"
+    ]

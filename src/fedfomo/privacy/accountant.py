@@ -8,6 +8,7 @@ Opacus takes as long to import as torch, so only a ledger that is added up impor
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,6 +25,10 @@ Records = Literal["training", "validation"]
 
 # Opacus' own orders end at 63, where large noise is far from its best.
 ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64), 64, 96, 128, 256, 512, 1024)
+
+
+# Points of numerical composition that take some 5 seconds; ten times as many take minutes and gigabytes.
+LARGEST_GRID = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -119,14 +124,31 @@ def _renyi_of_one(noise: float, chance: float) -> Any:
 
 @cache
 def _prv(queries: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    if _prv_grid(queries, delta) > LARGEST_GRID:
+        _say_once("numerical composition (prv) would take too long for so large an ε: rdp is used, which is higher")
+        return _rdp(queries, delta)
     from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
     accountant.history = list(queries)
-    with np.errstate(divide="ignore"), warnings.catch_warnings():
-        # At a chance of 1 it takes the logarithm of 0, rightly; and its first guess at a range may be a wide one.
+    # At a chance of 1 it takes the logarithm of 0, rightly; far out, its exponentials exceed all numbers.
+    with np.errstate(divide="ignore", over="ignore"), warnings.catch_warnings():
+        # Its first guess at a range may be a wide one.
         warnings.filterwarnings("ignore", "Optimal order is the largest alpha")
+        warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
         return float(accountant.get_epsilon(delta))
+
+
+def _prv_grid(queries: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Return about how many points Opacus composes on, by its defaults: errors of 0.01 in ε and δ/1000 in δ."""
+    error = delta / 1000
+    step = 0.01 / math.sqrt(sum(times for *_, times in queries) * math.log(12 / error) / 2)
+    return 2 * (_rdp(queries, error / 4) + 3) / step
+
+
+@cache
+def _say_once(words: str) -> None:
+    logging.getLogger(__name__).warning(words)
 
 
 _ACCOUNTANTS: dict[str, Callable[[tuple[tuple[float, float, int], ...], float], float]] = {"rdp": _rdp, "prv": _prv}

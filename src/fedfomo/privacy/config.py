@@ -27,7 +27,7 @@ class Privacy:
     budget: float | None = None
     """ε at which a client stops, before its training records exceed it, or validation records judged privately."""
     accountant: Literal["rdp", "prv"] = "rdp"
-    """How ε is added up: rdp is quick and some 10 % too high, prv is tight and takes a moment for every client."""
+    """How ε is added up: rdp is quick and some 10 % too high (twice at few steps of small batches); prv is tight."""
     validation_noise: float | None = None
     """Noise on every validation loss, in units of what one record can change; by default none, and no guarantee."""
     validation_clip: float = 5.0
