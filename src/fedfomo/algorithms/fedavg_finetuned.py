@@ -14,6 +14,7 @@ from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
+from fedfomo.core.vectors import finite_or
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class FedAvgFineTuned(AveragingServer[Memory]):
         tuned = client.train(download.model)
         before, after = client.validation_losses((download.model, tuned)).tolist()
         keep = after < before or not self.gated
-        return Personalised(tuned if keep else download.model, Memory(tuned))
+        model = finite_or(tuned, otherwise=download.model) if keep else download.model
+        return Personalised(model, Memory(tuned))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Upload the tuned model: fine-tuning the global model and training it locally are the same steps."""

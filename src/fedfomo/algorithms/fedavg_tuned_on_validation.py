@@ -14,6 +14,7 @@ from fedfomo.algorithms.fedavg import Download, FedAvg
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records
 from fedfomo.core.client import Client
+from fedfomo.core.vectors import finite_or
 
 
 @register("fedavg-tuned-on-validation")
@@ -28,4 +29,4 @@ class FedAvgTunedOnValidation(FedAvg):
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Tune a copy of the global model for as many epochs as a round has; without validation data, use it as is."""
         tuned = client.train(download.model, examples=client.data.validation, purpose="tune on validation")
-        return Personalised(tuned, None)
+        return Personalised(finite_or(tuned, otherwise=download.model), None)

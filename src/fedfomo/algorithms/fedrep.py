@@ -20,6 +20,7 @@ from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.core.options import Count
+from fedfomo.core.vectors import finite_or
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class FedRep(Algorithm[Representation, Representation, Upload, Memory]):
         # Departs from the paper: head and body share one round's epochs, where it gives the head 10 of its own.
         epochs = max(1, client.trainer.epochs - self._body_epochs(client))
         model = client.train(received, trainable_mask=is_head[: client.num_trainable], epochs=epochs, purpose="head")
+        model = finite_or(model, otherwise=received)
         return Personalised(model, Memory(model))
 
     def train(self, client: Client, download: Representation, memory: Memory) -> Trained[Upload, Memory]:

@@ -20,6 +20,7 @@ from fedfomo.core.algorithm import Personalised, Trained
 from fedfomo.core.client import Client, ClientId, GradientSteps
 from fedfomo.core.data import Examples
 from fedfomo.core.options import Count, NonNegative
+from fedfomo.core.vectors import finite_or
 
 PROBE_LENGTH = 1e-2  # δ‖g‖: long enough for float32, short enough for a derivative
 
@@ -76,7 +77,7 @@ class PerFedAvg(AveragingServer[None]):
         model, descent = download.model.clone(), client.descent("personalise")
         for batch in descent.batches(self.personal_epochs):
             model = stepped(model, descent.gradient(model, batch), self.alpha)
-        return Personalised(model, None)
+        return Personalised(finite_or(model, otherwise=download.model), None)
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
         """Take meta-steps w ← w − β(I − α∇²f_i(w))∇f_i(w − α∇f_i(w)), with or without the Hessian."""

@@ -38,3 +38,8 @@ def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: i
         buffers_are_finite = model.numel() == num_trainable or bool(torch.isfinite(model[num_trainable:]).all())
         distances.append(distance if math.isfinite(distance) and buffers_are_finite else torch.inf)
     return torch.tensor(distances, dtype=torch.float64)
+
+
+def finite_or(model: Tensor, otherwise: Tensor) -> Tensor:
+    """Return a model, or another in its place if a coordinate is not finite, because a training diverged."""
+    return model if bool(torch.isfinite(model).all()) else otherwise
