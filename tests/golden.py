@@ -106,6 +106,8 @@ MOVED_OPTIONS = {
 }
 """Options of variants that were options of `fedfomo` when the digests were recorded."""
 
+SPLITS = ("epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0", "separation=0")  # whatever comes
+
 OTHER_OPTIONS = {
     f"{method}/{' '.join(options)}": (
         *("--method", method, EXACT, *EVERYBODY),
@@ -119,9 +121,17 @@ OTHER_OPTIONS = {
         ("lg-fedavg", "global_part=upper"),
         ("fedrep", "body_epochs=1", "head_layers=2"),
         ("fedala", "blended_layers=2", "share=0.5"),
-        ("cfl", "epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0"),
-        ("cfl", "epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0", "linkage=complete"),
-        ("cfl", "epsilon_1=10.0", "epsilon_2=0.01", "first_split=0.0", "wait=0.0", "select_by_validation=true"),
+        ("cfl", *SPLITS),
+        ("cfl", *SPLITS, "linkage=complete"),
+        (
+            "cfl",
+            "epsilon_1=10.0",
+            "epsilon_2=0.01",
+            "first_split=0.0",
+            "wait=0.0",
+            "separation=0",
+            "select_by_validation=true",
+        ),
         ("ifca", "num_clusters=3", "share_body=true"),
         ("ifca", "num_clusters=3", "seeding=random"),
         ("hypcluster", "num_hypotheses=3", "seeding=random"),

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfomo.algorithms.cfl import Cfl, Download, State, bipartition, update_norms
+from fedfomo.algorithms.cfl import Cfl, Download, State, bipartition, separation_of, update_norms
+from fedfomo.algorithms.clustering import cosines
 from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
@@ -173,3 +174,10 @@ def test_impossible_options_are_refused() -> None:
     for options in ({"epsilon_1": -1.0}, {"epsilon_2": 0.0}, {"first_split": 2.0}, {"wait": -0.5}):
         with pytest.raises(InputError, match=next(iter(options))):
             Cfl(**options)
+
+
+def test_halves_must_differ_to_be_parted() -> None:
+    # Two pairs that point apart: 1 within, −1 across. Four that are nearly at right angles: nothing to part.
+    assert separation_of(cosines([point(1, 0), point(1, 0), point(-1, 0), point(-1, 0)]), [0, 0, 1, 1]) == 2.0
+    assert separation_of(torch.eye(4, dtype=torch.float64), [0, 0, 1, 1]) == 0.0
+    assert separation_of(cosines([point(1, 0), point(0, 1), point(0, 1)]), [1, 0, 0]) == 1.0

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from fedfomo.algorithms.clustering import Clusters, cosines, groups_after, merge_nearest
@@ -42,6 +43,14 @@ def bipartition(similarities: Tensor, linkage: str) -> list[int]:
     above = torch.triu_indices(len(similarities), len(similarities), offset=1)
     merges = merge_nearest((1 - similarities[above[0], above[1]]).clamp(min=0), linkage)
     return groups_after(merges, len(similarities) - 2)
+
+
+def separation_of(similarities: Tensor, halves: Sequence[int]) -> float:
+    """Return by how much members of one half are more alike than members of different halves, on average."""
+    half = torch.tensor(halves)
+    is_within = half[:, None] == half
+    is_pair = ~torch.eye(len(half), dtype=torch.bool)
+    return float(similarities[is_within & is_pair].mean() - similarities[~is_within].mean())
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,8 @@ class Cfl(FedAvgClient[State, Download]):
     """Share of the planned rounds in which a cluster waits for members that were never heard of."""
     linkage: Literal["single", "complete"] = "single"
     """How a cluster is split: single as in the paper, complete as in the authors' code."""
+    separation: Annotated[float, Meta(ge=0, le=2)] = 0.5
+    """Split only if cosines within the halves exceed those across by so much on average; 0, as in the paper: always."""
     select_by_validation: bool = False
     """Let each client use whichever cluster's model, past or present, its validation data like best."""
 
@@ -151,7 +162,11 @@ class Cfl(FedAvgClient[State, Download]):
         of_members = [updates[n] for n in known]
         if not self._disagree(*update_norms(of_members), first_norm):
             return []
-        halves = bipartition(cosines(of_members), self.linkage)
+        # Departs from the paper: its condition also holds for equals that have converged, whom noise alone would part.
+        similarities = cosines(of_members)
+        halves = bipartition(similarities, self.linkage)
+        if separation_of(similarities, halves) < self.separation:
+            return []
         smaller = 1 if 2 * sum(halves) <= len(halves) else 0
         return [n for n, half in zip(known, halves, strict=True) if half == smaller]
 
