@@ -237,7 +237,7 @@ def test_an_order_that_comes_back_is_no_answer(tmp_path: Path, without_lyon: Any
     folder = make_federation(tmp_path)
     models = play(folder, lambda site, _, order, answer: order if site == "lyon" else answer(order))
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
-    faults = [{str(_slot(folder, "lyon")): "it was not sealed as an answer"}] * 2
+    faults = [{str(_slot(folder, "lyon")): "it was not sealed for the purpose 'answer'"}] * 2
     assert [played["faults"] for played in _rounds(folder)] == faults
     assert json.loads(folder.result.read_bytes())["without_last_update"] == ["lyon"]
 
