@@ -165,7 +165,7 @@ class Cfl(FedAvgClient[State, Download]):
         # Departs from the paper: its condition also holds for equals that have converged, whom noise alone would part.
         similarities = cosines(of_members)
         halves = bipartition(similarities, self.linkage)
-        if separation_of(similarities, halves) < self.separation:
+        if self.separation and separation_of(similarities, halves) < self.separation:
             return []
         smaller = 1 if 2 * sum(halves) <= len(halves) else 0
         return [n for n, half in zip(known, halves, strict=True) if half == smaller]
