@@ -38,7 +38,7 @@ from fedfomo.engine.checkpoint import Checkpoint, Checkpoints
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError
 from fedfomo.io import read_lines, to_json
-from fedfomo.report.per_example import PerExampleScores, read_examination
+from fedfomo.report.per_example import PerExampleScores, read_scores
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, write_toml
 from fedfomo.runs.run import RunRecord, read_record
@@ -323,7 +323,7 @@ SETTINGS: Mapping[str, Loader] = {
     ),
     "result": Loader(_record(), _as_file("result.json", lambda path: read_record(path.parent))),
     "log": Loader(_json({"round": 0}) + b"\n" + _json({"round": 1}) + b"\n", _as_file("rounds.jsonl", read_lines)),
-    "examination": Loader(_json(asdict(PerExampleScores([[1.0]], None, ""))), _as_file("e.json", read_examination)),
+    "examination": Loader(_json(asdict(PerExampleScores([[1.0]], None, ""))), _as_file("e.json", read_scores)),
     "cell": Loader(
         _json({"config": {}, "seconds": 1}),
         _as_file("a/b/local-seed-0.json", lambda path: Results(path.parents[2])._load(path)),
