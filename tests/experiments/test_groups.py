@@ -89,6 +89,13 @@ def separable() -> LabelledFeatures:
     return LabelledFeatures.standardise(points[:300], labels[:300], points[300:], labels[300:])
 
 
+def test_a_feature_that_hardly_differs_is_not_scaled_up():
+    train = np.zeros((100, 1), dtype=np.float32)
+    labels = np.zeros(100, dtype=np.int64)
+    data = LabelledFeatures.standardise(train, labels, train + 0.02, labels)
+    assert data.test.max() == pytest.approx(1, rel=1e-3)
+
+
 def test_a_linear_probe_finds_what_a_line_divides():
     assert linear_probe(separable()) == 1
 

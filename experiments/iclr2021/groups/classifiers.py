@@ -15,6 +15,7 @@ from fedfomo.core.rng import layer_rng, stream
 Labels = NDArray[np.int64]
 
 _BATCH = 100
+_LEAST_DEVIATION = 0.02
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class LabelledFeatures:
         cls, train: Features, train_labels: Labels, test: Features, test_labels: Labels
     ) -> LabelledFeatures:
         """Bring every feature to mean 0 and deviation 1 over the training part."""
-        mean, deviation = train.mean(0), train.std(0) + 1e-6
+        # Some features hardly ever differ between digits: scaled up, the few exceptions would be outliers.
+        mean, deviation = train.mean(0), np.maximum(train.std(0), _LEAST_DEVIATION) + 1e-6
         return cls((train - mean) / deviation, train_labels, (test - mean) / deviation, test_labels)
 
 
