@@ -2,9 +2,16 @@
 
 from pathlib import Path
 
+from cli_calls import call
 from fedfomo.cli.deploy import what_leaves
-from fedfomo.deployment.settings import SiteFolder
+from fedfomo.core.local_training import Sgd
+from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from in_memory_transport import make_federation
+
+
+def test_a_federation_trains_as_federate_does_unless_told_otherwise(tmp_path: Path) -> None:
+    call("deploy", "init", "--sites", "leeds,turin", "--folder", str(tmp_path / "federation"))
+    assert FederationFolder(tmp_path / "federation").config().training == Sgd()
 
 
 def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:

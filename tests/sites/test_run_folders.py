@@ -284,6 +284,49 @@ def test_a_method_may_be_an_object(whole: fedfomo.FederationResult, tmp_path: Pa
         federated(method=make_algorithm("fedfomo"), options={"epsilon": 0.1})
 
 
+METHOD = """
+from dataclasses import dataclass
+
+from fedfomo.algorithms.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    pass
+"""
+
+
+def test_a_method_from_a_file_goes_on_as_long_as_the_file_is_the_same(tmp_path: Path) -> None:
+    file, out = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(METHOD)
+    with pytest.raises(KeyboardInterrupt):
+        federated(method=f"{file}:Mine", out=out, baselines=(), callback=Callback(2))
+    result = federated(method=f"{file}:Mine", out=out, baselines=())
+    assert result.folder == out / "Mine-seed-0"
+    as_object = federated(method=make_algorithm(f"{file}:Mine"), out=tmp_path / "object", baselines=())
+    assert same_models(result, as_object)
+    assert as_object.folder.name == "Mine-seed-0"
+    beside = federated(out=tmp_path / "beside", baselines=[f"{file}:Mine"])
+    assert (tmp_path / "beside" / "Mine-seed-0" / "result.json").exists()
+    assert "Mine" in {facts.method for facts in beside.report_data.methods}
+    file.write_text(METHOD.replace("pass", "keep_best: bool = True"))
+    for arguments in (
+        {"method": f"{file}:Mine", "out": out},
+        {"baselines": [f"{file}:Mine"], "out": tmp_path / "beside"},
+    ):
+        with pytest.raises(InputError, match=r"mine\.py has changed since .*: undo the change"):
+            federated(**arguments)
+
+
+def test_a_report_says_how_an_unfinished_folder_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        federated(out=tmp_path / "run", callback=Callback(2))
+    call("report", str(tmp_path / "run"))
+    told = capsys.readouterr().out
+    assert "2 of 4 rounds are played: unless it is still running, the same call of federate" in told
+    assert "fedfomo resume" not in told
+
+
 def test_a_method_with_options_stands_beside_itself_without(tmp_path: Path) -> None:
     result = federated(method="local", options={"keep_best": True}, out=tmp_path / "run", baselines=())
     assert result.folder.name == "local-with-options-seed-0"

@@ -11,10 +11,9 @@ from typing import Annotated
 import tyro
 
 from fedfomo.cli.terminal import choose, console, parse, parse_with_options, values_of, warn
-from fedfomo.core.local_training import Sgd
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.errors import InputError, require
-from fedfomo.runs.config import DATASET_DEFAULTS, label_of
+from fedfomo.runs.config import label_of
 
 FOLDER = Path("federation")
 
@@ -29,9 +28,7 @@ class InitConfig:
     """Folder to make."""
     model: Path | None = None
     """Your model.py, for the server and all sites; by default a template."""
-    settings: Annotated[FederationConfig, tyro.conf.arg(name="")] = field(
-        default_factory=lambda: FederationConfig(training=Sgd(**DATASET_DEFAULTS["digits"]))
-    )
+    settings: Annotated[FederationConfig, tyro.conf.arg(name="")] = field(default_factory=FederationConfig)
 
 
 @dataclass(frozen=True)

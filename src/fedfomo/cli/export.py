@@ -72,14 +72,14 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     from fedfomo.report.select_run import choice_in_words, find_run
-    from fedfomo.runs.own_sites import is_of_sites, read_sites_config
+    from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
     from fedfomo.runs.provenance import read_environment
     from fedfomo.runs.run import read_config
 
     folder = find_run(config.run, config.method, config.seed)
     if folder != config.run:
         console.print(choice_in_words(folder), soft_wrap=True)
-    require((folder / "result.json").exists(), f"{folder} is not finished: go on with `fedfomo resume {config.run}`")
+    require((folder / "result.json").exists(), f"{folder} is not finished: {way_to_resume(config.run)} goes on")
     files = {str(int(path.stem.removeprefix("client-"))): path for path in (folder / "models").glob("client-*")}
     environment = read_environment(folder)
     if is_of_sites(folder):

@@ -60,6 +60,7 @@ def report(arguments: list[str]) -> None:
     require_file(config.out)
     from fedfomo.report.from_run import prepare_run
     from fedfomo.report.select_run import choice_in_words, find_run, has_begun, require_begun
+    from fedfomo.runs.own_sites import way_to_resume
 
     folder = find_run(config.run, config.method, config.seed)
     if folder != config.run:
@@ -88,7 +89,7 @@ def report(arguments: list[str]) -> None:
         console.print(facts.advice, markup=False, soft_wrap=True)
     if not facts.is_finished:
         done = f"{len(facts.rounds)} of {facts.rounds_planned} rounds are played"
-        warn(f"this run is not finished, {done}: unless it is still running, `fedfomo resume {config.run}`")
+        warn(f"this run is not finished, {done}: unless it is still running, {way_to_resume(config.run)} goes on")
     console.print(f"the report, for any browser: {out}", soft_wrap=True)
 
 

@@ -23,7 +23,7 @@ from fedfomo.report.per_example import PerExampleScores, label_counts, read_scor
 from fedfomo.report.select_run import comparison_in, has_begun, parts_of
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named, to_cli
-from fedfomo.runs.own_sites import is_of_sites, read_sites_config
+from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
 from fedfomo.runs.run import RunRecord, load_models, read_config, read_record
 from fedfomo.runs.setup import prepare
@@ -124,7 +124,7 @@ def load(
         reproduce=_reproduce(folder, asked, environment),
         metric=asked.metric,
         notes=[
-            *_unfinished(folder, asked, is_finished),
+            *_unfinished(folder, is_finished),
             *environment["warnings"],
             *([] if problem else _lost(data, results, clients)),
             *_set_apart([other for other in siblings if other not in alike]),
@@ -374,12 +374,12 @@ def _privacy(folder: Path, privacy: Privacy) -> PrivacyFacts | None:
     return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
 
 
-def _unfinished(folder: Path, asked: _Asked, is_finished: bool) -> list[str]:
+def _unfinished(folder: Path, is_finished: bool) -> list[str]:
     """Say how to go on with a run that has not ended, in case nobody is computing it."""
     if is_finished:
         return []
-    resume = f"`fedfomo resume {folder}`" if asked.config else "the same call of federate with the same out="
-    return [f"This run is not finished: it is being computed, or was stopped. If it was stopped, {resume} goes on."]
+    way_on = f"If it was stopped, {way_to_resume(folder)} goes on."
+    return [f"This run is not finished: it is being computed, or was stopped. {way_on}"]
 
 
 def _lost(

@@ -19,7 +19,7 @@ from fedfomo.errors import reading, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config_io import load_toml
-from fedfomo.runs.provenance import machine, read_environment
+from fedfomo.runs.provenance import check_method_file, machine, method_file, read_environment
 from fedfomo.simulation.problem import FederatedProblem
 
 MOST_PROBED = 20  # sites on which a model is tried, to notice another model, loss or metric
@@ -60,6 +60,11 @@ def is_of_sites(folder: Path) -> bool:
     return path.exists() and "sites" in load_toml(path)
 
 
+def way_to_resume(folder: Path) -> str:
+    """Say what goes on with a run, or with a folder of runs, that was stopped."""
+    return "the same call of federate with the same out=" if is_of_sites(folder) else f"`fedfomo resume {folder}`"
+
+
 def read_sites_config(folder: Path) -> SitesConfig:
     """Read what a run on own sites was asked for."""
     path = folder / "config.toml"
@@ -71,6 +76,7 @@ def check_same_call(folder: Path, config: SitesConfig, environment: Mapping[str,
     """Refuse to go on with a run that was begun with other settings, data or model, and name what differs."""
     if not (folder / "environment.json").exists():
         return
+    check_method_file(folder, config.method)
     begun, then = read_sites_config(folder), read_environment(folder)
     way_out = "give the same again, or another folder in out="
     for field in fields(SitesConfig):
@@ -117,7 +123,8 @@ def digest_of(config: SitesConfig, environment: Mapping[str, Any]) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
     settings = {name: value for name, value in asdict(config).items() if name != "call"}
     versions = [version(name) for name in ("fedfomo", "torch")]
-    return hashlib.sha256(repr((settings, versions, environment["sites"], environment["model"])).encode()).hexdigest()
+    decisive = (settings, versions, environment["sites"], environment["model"], *method_file(config.method).values())
+    return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
 
 def write_parts(folder: Path, methods: Sequence[str], seeds: Sequence[int], sites: Sequence[str]) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
+from fedfomo.algorithms.own_methods import file_of
 from fedfomo.core.data import ClientData
 from fedfomo.core.determinism import THREADS, instructions, processor
 from fedfomo.datasets.partitions import Partition
 from fedfomo.errors import require
 from fedfomo.io import read_json, to_json, write_atomically
-from fedfomo.runs.config import ExperimentConfig
+from fedfomo.runs.config import ExperimentConfig, label_of
 from fedfomo.runs.setup import Prepared, network_name
 
 # What tells the clients of one run from those of another; older runs say nothing of "split".
@@ -59,6 +60,23 @@ def check_clients(folder: Path, environment: Mapping[str, Any]) -> None:
     cause = "the data, or the latent groups found in them, are not the same"
     is_same = same_clients(read_environment(folder), environment)
     require(is_same, f"{problem}: {cause}; go on with those that it was begun with, or start a new run")
+
+
+def method_file(method: str) -> dict[str, str]:
+    """Return the digest of the file that a method is read from, if it is one of a user's own."""
+    file = file_of(method)
+    if file is None:
+        return {}
+    require(file.is_file(), f"there is no file {file}, from which the method {label_of(method)} comes")
+    return {"method_file": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+def check_method_file(folder: Path, method: str) -> None:
+    """Refuse to go on with a run by another method than it was begun with, under the same name."""
+    begun = read_environment(folder).get("method_file")
+    is_same = begun in (None, *method_file(method).values())
+    changed = f"{file_of(method)} has changed since {folder} was begun"
+    require(is_same, f"{changed}: undo the change, or start a new run")
 
 
 def check_machine(folder: Path, tell: Callable[[str], None]) -> None:

@@ -30,7 +30,14 @@ from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
 from fedfomo.runs.metrics import Summary, summarise
-from fedfomo.runs.provenance import check_clients, check_machine, environment_of, read_environment, write_environment
+from fedfomo.runs.provenance import (
+    check_clients,
+    check_machine,
+    check_method_file,
+    environment_of,
+    method_file,
+    write_environment,
+)
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Listener, Watcher
 from fedfomo.simulation.config import SimulationConfig
@@ -109,7 +116,7 @@ def absolute_method(method: str) -> str:
 def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    write_environment(folder, {**environment_of(prepared, config.setting), **_method_file(config)})
+    write_environment(folder, {**environment_of(prepared, config.setting), **method_file(config.method)})
 
 
 def run_or_resume(
@@ -117,10 +124,8 @@ def run_or_resume(
 ) -> RunRecord:
     """Run what is left of a run on a named data set, from its configuration and its newest checkpoint."""
     config = read_config(folder)
-    begun = read_environment(folder) if (folder / "environment.json").exists() else {}
-    is_same = begun.get("method_file") in (None, *_method_file(config).values())
-    changed = f"{file_of(config.method)} has changed since {folder} was begun"
-    require(is_same, f"{changed}: undo the change, or start a new run")
+    if (folder / "environment.json").exists():
+        check_method_file(folder, config.method)
     planned = PreparedRun(
         method=label_of(config.method),
         options=config.options,
@@ -129,7 +134,7 @@ def run_or_resume(
         problem=prepared.problem,
         plan=prepared.plan,
         config=write_toml(config),
-        environment={**environment_of(prepared, config.setting), **_method_file(config)},
+        environment={**environment_of(prepared, config.setting), **method_file(config.method)},
         digest=_digest(config, prepared),
     )
     return play(folder, planned, watcher, tell, listener)
@@ -292,7 +297,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     What is hashed has the names and the shape of the first format of configuration files: runs begun then go on.
     """
     first_names = {new: old for old, new in RENAMED.items()}
-    settings: dict[str, Any] = {**asdict(config), **_method_file(config)}
+    settings: dict[str, Any] = {**asdict(config), **method_file(config.method)}
     settings["options"] = tuple(f"{name}={_as_typed(value)}" for name, value in config.options.items())
     setting = {first_names.get(name, name): value for name, value in settings["setting"].items()}
     settings["setting"] = setting
@@ -309,15 +314,6 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
         for indices in (client.train, client.validation, client.test):
             digest.update(repr(indices.tolist()).encode())
     return digest.hexdigest()
-
-
-def _method_file(config: RunConfig) -> dict[str, str]:
-    """Return the digest of the file that the method is read from, if it is one of a user's own."""
-    file = file_of(config.method)
-    if file is None:
-        return {}
-    require(file.is_file(), f"there is no file {file}, from which the method {label_of(config.method)} comes")
-    return {"method_file": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def _as_typed(value: Any) -> str:

@@ -48,6 +48,7 @@ from fedfomo.runs.own_sites import (
     write_parts,
 )
 from fedfomo.runs.progress import RunBar
+from fedfomo.runs.provenance import method_file
 from fedfomo.runs.run import PreparedRun, RunRecord, absolute_method, load_models, play
 from fedfomo.runs.trackers import track_run
 from fedfomo.simulation.callbacks import Watcher
@@ -311,7 +312,10 @@ def _methods(method: str | AnyAlgorithm, options: Mapping[str, Any] | None, base
         require(not options, "options go with the name of a method: an algorithm object has its own")
         algorithm, name = method, _name_of(method)
         given = {key: value for key, value in vars(method).items() if value is not None}
-    plain = [_Method(each, each, make_algorithm(each), {}) for each in dict.fromkeys(("local", *baselines))]
+    plain = [
+        _Method(label_of(each), absolute_method(each), make_algorithm(each), {})
+        for each in dict.fromkeys(("local", *baselines))
+    ]
     others = [other for other in plain if other.algorithm != algorithm]
     # The same method with and without options: both are run, in folders of their own.
     label = label_of(name) + ("-with-options" if name in [other.name for other in others] else "")
@@ -322,7 +326,8 @@ def _name_of(algorithm: object) -> str:
     require(not isinstance(algorithm, type), f"method must be an object: {algorithm!r} is a class, call it")
     if not isinstance(algorithm, Algorithm):
         raise InputError(f"method must be a name or an algorithm object, not {algorithm!r}")
-    return algorithm.name or type(algorithm).__name__
+    own = vars(type(algorithm)).get("name")  # what a class inherits is the name of another method
+    return own or type(algorithm).__name__
 
 
 def _prepare(
@@ -377,7 +382,7 @@ def _prepare(
             problem=problem,
             plan=replace(plan, participation=share, evaluate_every=1 if is_main else plan.rounds),
             config=config.as_toml(),
-            environment=environment,
+            environment={**environment, **method_file(each.name)},
             digest=digest_of(config, environment),
         )
     return _Runs(names, problem, planned, notes)
