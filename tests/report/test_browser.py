@@ -14,6 +14,7 @@ from torch import nn
 
 import fedfomo
 from cli_calls import call
+from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.core.model import Score
 from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ClientFacts, FinalResult, ReportInput, Reproduce
@@ -252,8 +253,7 @@ def large_source() -> ReportInput:
     return ReportInput(
         title="made up",
         method="fedfomo",
-        options={"epsilon": 0.3, "epsilon_decay": 0.05},
-        judged_first=("reference", "own"),
+        algorithm=FedFomo(),
         seed=0,
         rounds_planned=rounds,
         clients=[ClientFacts(f"client {c}", 60, 20, 30, c % 5, c % 5, [6] * 10, [3] * 10) for c in range(clients)],

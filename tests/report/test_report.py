@@ -10,21 +10,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cli_calls import SMALL, call, refused
+from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.cli.terminal import parse_comparison
+from fedfomo.core.algorithm import EvaluatedModels
 from fedfomo.core.model import Score
 from fedfomo.datasets.latent_groups import LatentGroups, save_groups, user_file
 from fedfomo.datasets.readers import load_data
 from fedfomo.errors import InputError
 from fedfomo.report.build import build_report_data
-from fedfomo.report.data import ClientFacts, FinalResult, MethodFacts, ReportData, ReportInput, Reproduce
+from fedfomo.report.data import ClientFacts, Evaluation, FinalResult, MethodFacts, ReportData, ReportInput, Reproduce
 from fedfomo.report.from_run import load, prepare_run
 from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
@@ -310,8 +313,7 @@ def source_of(ours: list[float], theirs: list[float]) -> ReportInput:
     return ReportInput(
         title="a test",
         method="fedfomo",
-        options={},
-        judged_first=(),
+        algorithm=None,
         seed=0,
         rounds_planned=1,
         clients=[ClientFacts("</script><b>leeds", 4, 4, len(ours))],
@@ -525,3 +527,25 @@ def test_an_examination_is_kept_as_strict_json_and_comes_back(tmp_path: Path) ->
     assert found.figures == [[1.0], []]
     assert found.cross is not None
     assert math.isnan(found.cross[0][1])
+
+
+@dataclass(frozen=True)
+class Curious(FedAvg):
+    """FedAvg whose uploads and exploration have other names than FedFomo's."""
+
+    def exploration(self, round: int) -> float:
+        return 1 / (round + 1)
+
+    def evaluated_models(self, upload: Mapping[str, Any]) -> EvaluatedModels:
+        return EvaluatedModels(upload["whom"], [1.0], [0.0], is_update=False)
+
+
+def test_any_method_can_say_which_models_its_clients_evaluated_and_how_it_explores(comparison: Path) -> None:
+    source = load(find_run(comparison))
+    lines = [{**line, "uploads": {"0": {"whom": [3]}}} for line in source.lines]
+    facts = build_report_data(replace(source, algorithm=Curious(), lines=lines))
+    assert [played.epsilon for played in facts.rounds] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert [played.judgements for played in facts.rounds] == [[Evaluation(0, [3], [1.0], [0.0])]] * 4
+    assert facts.health.fell_back == [3, 0, 0, 0, 0, 0]
+    silent = build_report_data(replace(source, algorithm=FedAvg()))
+    assert all(played.judgements == [] and played.epsilon is None for played in silent.rounds)

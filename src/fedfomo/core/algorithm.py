@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_type_hints
@@ -36,6 +36,16 @@ class Trained(Generic[Upload, Memory]):
     upload: Upload
     memory: Memory
     model: Tensor
+
+
+@dataclass(frozen=True)
+class EvaluatedModels:
+    """The models of clients that a client evaluated in one round, for reports."""
+
+    clients: Sequence[int]
+    weights: Sequence[float]  # signed: how much each helps
+    shares: Sequence[float]  # how much of each is in the client's model now
+    is_update: bool  # whether any model, be it of one client or of several, changed the client's own
 
 
 Records = Literal["validation", "training", "nothing"]
@@ -133,6 +143,14 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
 
     def mixing_weights(self, memory: Memory) -> tuple[Tensor, Tensor] | None:
         """Return from whom a client took how much in its last federated update, ids and weights, if it remembers."""
+        return None
+
+    def exploration(self, round: int) -> float | None:
+        """Return the chance that a client is sent a random model instead of one it is known to value, for reports."""
+        return None
+
+    def evaluated_models(self, upload: Mapping[str, Any]) -> EvaluatedModels | None:
+        """Return the models that a client evaluated, from the numbers of its upload in the log, for reports."""
         return None
 
     def mixing_matrix(self, state: State, memories: Mapping[ClientId, Memory]) -> SparseMatrix | None:

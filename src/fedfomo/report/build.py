@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from fedfomo.algorithms.fedfomo.core import exploration_rate
 from fedfomo.core.data import is_enough
 from fedfomo.report import intervals
 from fedfomo.report.data import (
@@ -184,12 +183,11 @@ def _round(source: ReportInput, line: Mapping[str, Any], tally: _Tally) -> Round
     judgements: list[Evaluation] = []
     before = len(tally.met)
     for client, upload in line["uploads"].items():
-        if "findings.ids" in upload:
-            found = upload["findings.ids"], upload["findings.increments"], upload["findings.shares"]
-            judgements.append(Evaluation(int(client), *found))
-            tally.met.update((int(client), giver) for giver in found[0] if giver != int(client))
-            if line["round"] > 0 and not any(found[2]) and not upload.get("findings.share_of_averages"):
-                tally.fell_back[int(client)] += 1
+        found = source.algorithm.evaluated_models(upload) if source.algorithm else None
+        if found is not None:
+            judgements.append(Evaluation(int(client), [*found.clients], [*found.weights], [*found.shares]))
+            tally.met.update((int(client), giver) for giver in found.clients if giver != int(client))
+            tally.fell_back[int(client)] += line["round"] > 0 and not found.is_update
     for client in line["cohort"]:
         tally.took_part[client] += 1
         holds = source.clients[client]
@@ -208,7 +206,7 @@ def _round(source: ReportInput, line: Mapping[str, Any], tally: _Tally) -> Round
         judgements=judgements,
         new_pairs=len(tally.met) - before,
         pairs_met=len(tally.met) / pairs if pairs else 0.0,
-        epsilon=_epsilon(source, line["round"]),
+        epsilon=source.algorithm.exploration(line["round"]) if source.algorithm else None,
         models_down=line["traffic"]["models_down"],
         bytes_down=line["traffic"]["bytes_down"],
         bytes_up=line["traffic"]["bytes_up"],
@@ -216,12 +214,6 @@ def _round(source: ReportInput, line: Mapping[str, Any], tally: _Tally) -> Round
         scoring_seconds=seconds["scoring"] if seconds else None,
         other_seconds=max(0.0, seconds["all"] - seconds["training"] - seconds["scoring"]) if seconds else None,
     )
-
-
-def _epsilon(source: ReportInput, round: int) -> float | None:
-    if "epsilon" not in source.options or "epsilon_decay" not in source.options:
-        return None
-    return exploration_rate(round, source.options["epsilon"], source.options["epsilon_decay"])
 
 
 def _thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
@@ -254,8 +246,9 @@ def _curves(source: ReportInput) -> Curves:
         return [row(line.get(part, {}), pick) for line in lines]
 
     def losses(model: str) -> Rows:
-        is_told = model in source.judged_first and any(line.get("judged") for line in lines)
-        return rows("judged", source.judged_first.index(model)) if is_told else []
+        told = source.algorithm.judged_first if source.algorithm else ()
+        is_told = model in told and any(line.get("judged") for line in lines)
+        return rows("judged", told.index(model)) if is_told else []
 
     return Curves(
         rounds=[line["round"] + 1 for line in lines],

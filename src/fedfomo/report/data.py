@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.model import Score
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.per_example import PerExampleScores
@@ -135,8 +136,7 @@ class ReportInput:
 
     title: str
     method: str
-    options: Mapping[str, Any]
-    judged_first: Sequence[str]  # which models' losses a client asks for first in every round, if the method says so
+    algorithm: AnyAlgorithm | None  # None: it was an object, or of a file, that is not to be found
     seed: int
     rounds_planned: int
     clients: list[ClientFacts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def load(
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
     known = algorithms or {}
-    algorithm: Any = known.get(folder) or _algorithm(asked.source, asked.options)
+    algorithm = known.get(folder) or _algorithm(asked.source, asked.options)
     targets: list[int] = environment["targets"]
     results = {
         method: _final_result(other, problem, known.get(other), crosses and other == folder)
@@ -110,8 +110,7 @@ def load(
     return ReportInput(
         title=asked.title,
         method=asked.method,
-        options=asdict(algorithm) if algorithm else {},
-        judged_first=algorithm.judged_first if algorithm else (),
+        algorithm=algorithm,
         seed=asked.seed,
         rounds_planned=asked.rounds,
         clients=clients,

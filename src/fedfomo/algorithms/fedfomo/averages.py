@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.fedfomo.core import FedFomo, choose_downloads, exploration_rate, mixing_weights
+from fedfomo.algorithms.fedfomo.core import FedFomo, choose_downloads, mixing_weights
 from fedfomo.algorithms.fedfomo.state import Download, EvaluationWeights, Memory, State
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised
@@ -48,9 +48,8 @@ class FedFomoAverages(FedFomo):
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Average the client's own upload with others of high affinity: first all, then all but each in turn."""
-        epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
         available, p = self.available(state, to, rng), state.affinity.dense_row(to)
-        others = choose_downloads(p, available, self.num_downloads, epsilon, rng)
+        others = choose_downloads(p, available, self.num_downloads, self.exploration(state.round), rng)
         ids = [to, *others] if to in state.models else others
         members = [state.models[n] for n in ids]
         if len(members) < 2:  # nobody can be left out

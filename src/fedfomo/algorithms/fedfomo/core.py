@@ -114,8 +114,8 @@ class FedFomo(KeepsAffinity):
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the top M of row p_i, some at random."""
         p = state.affinity.dense_row(to)
-        epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
-        ids = choose_downloads(p, self.available(state, to, rng), self.num_downloads, epsilon, rng)
+        available = self.available(state, to, rng)
+        ids = choose_downloads(p, available, self.num_downloads, self.exploration(state.round), rng)
         return Download(torch.tensor(ids, dtype=torch.int64), tuple(state.models[n] for n in ids))
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
@@ -175,6 +175,10 @@ class FedFomo(KeepsAffinity):
     def findings(self, ids: Tensor, weights: Tensor, mixing: Tensor) -> EvaluationWeights:
         """Return what is uploaded: w, added to P as it is, and w*."""
         return EvaluationWeights(ids, weights, mixing)
+
+    def exploration(self, round: int) -> float:
+        """Return ε."""
+        return exploration_rate(round, self.epsilon, self.epsilon_decay)
 
     def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse weights that no client can have computed: whatever arrives, P must stay finite."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from fedfomo.core.algorithm import Algorithm
+from fedfomo.core.algorithm import Algorithm, EvaluatedModels
 from fedfomo.core.client import ClientId
 from fedfomo.core.messages import Ids, Numbers, Parameters
 from fedfomo.core.sparse import SparseMatrix
@@ -111,3 +111,11 @@ class KeepsAffinity(Algorithm[State, Download, Upload, Memory]):
     def mixing_weights(self, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return w* of the last federated update."""
         return memory.findings.ids, memory.findings.shares
+
+    def evaluated_models(self, upload: Mapping[str, Any]) -> EvaluatedModels | None:
+        """Read w and w* in the log, which leaves out what is long."""
+        if "findings.ids" not in upload:
+            return None
+        weights, shares = upload["findings.increments"], upload["findings.shares"]
+        is_update = any(shares) or bool(upload.get("findings.share_of_averages"))
+        return EvaluatedModels(upload["findings.ids"], weights, shares, is_update)
