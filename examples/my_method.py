@@ -5,27 +5,21 @@ python -c "from fedfomo.testing import check_algorithm; check_algorithm('example
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
-
-from fedfomo import Client, FedAvg, Personalised, ProximalTerm, Trained
+from fedfomo import Client, FedAvg, ProximalTerm, Trained
 from fedfomo.algorithms.fedavg import Download, Upload
+from fedfomo.core.options import NonNegative
 
 
 @dataclass(frozen=True)
 class FadingProx(FedAvg):
-    """FedAvg whose clients are held near the global model at first, and let go in the end."""
+    """FedAvg whose clients are held near the global model in the first rounds, and less in every later one."""
 
-    mu: Annotated[float, Meta(ge=0)] = 0.1
-    """Weight of the proximal term in the first round."""
-
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the global model."""
-        return Personalised(download.model, None)
+    mu: NonNegative = 0.1
+    """Weight μ of the proximal term in the first round."""
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train on the loss + μ/2 · (1 − t/T) · ‖θ − θ^G‖²."""
+        """Minimise the loss + μ/2 · (1 − t/T) · ‖θ − θ^G‖², t being the round and T the number of rounds."""
         weight = self.mu * (1 - client.round / client.start.rounds)
         model = client.train(download.model, penalty=ProximalTerm(download.model, weight))
         return Trained(Upload(model, len(client.data.train)), None, model)

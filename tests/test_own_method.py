@@ -30,7 +30,7 @@ def test_it_has_options_that_are_read_checked_and_described() -> None:
     assert vars(made) == {"mu": 0.5}
     assert make_algorithm(made) is made
     assert make_algorithm(type(made), {"mu": 0.5}) == made == make_algorithm(METHOD, {"mu": 0.5})
-    assert [option.help for option in describe(METHOD).options] == ["Weight of the proximal term in the first round."]
+    assert [option.help for option in describe(METHOD).options] == ["Weight μ of the proximal term in the first round."]
     with pytest.raises(InputError, match=r"'mu' of method .* must be at least 0, not -1"):
         make_algorithm(METHOD, {"mu": -1})
     with pytest.raises(InputError, match="set where it is made"):

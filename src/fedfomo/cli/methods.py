@@ -15,13 +15,14 @@ class MethodsConfig:
     """List the methods; with a name, the options of that method."""
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """A method."""
+    """A method of the list, or one of your own: path/to/file.py:Class."""
 
 
 def methods(arguments: list[str]) -> None:
     """Describe the methods."""
     config = parse("methods", MethodsConfig, arguments)
     from fedfomo.algorithms import ALGORITHMS, describe
+    from fedfomo.runs.config import label_of
 
     if config.name is None:
         for name in ALGORITHMS:
@@ -36,4 +37,5 @@ def methods(arguments: list[str]) -> None:
     for option in about.options:
         console.print(f"  {option.name}={option.default}", style="cyan")
         console.print(f"      {option.help}")
-    console.print(f"\nfedfomo run --method {config.name}{f' --{config.name}.OPTION VALUE' if about.options else ''}")
+    options = f" --{label_of(config.name)}.OPTION VALUE" if about.options else ""
+    console.print(f"\nfedfomo run --method {config.name}{options}")

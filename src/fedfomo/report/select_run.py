@@ -46,6 +46,7 @@ def parts_of(folder: Path) -> Parts | None:
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
     """Return the run that is meant, begun or not: the folder itself, or one of a comparison's."""
     require(folder.is_dir(), f"there is no run folder {folder}")
+    method = method and label_of(method)
     parts = parts_of(folder)
     if parts is None:
         played = read_sites_config(folder) if is_of_sites(folder) else read_config(folder)
