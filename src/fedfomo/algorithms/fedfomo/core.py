@@ -5,7 +5,10 @@ highest affinity p_ij. The client evaluates them on its validation data, weighs 
 those that help, trains locally, and uploads the model and the weights, which the server adds to P.
 
 θ_i^{t-1} is the client's model after its last federated update ("reference"), θ_n^t are the models after the local
-training that followed: the client's own and the downloads ("candidates").
+training that followed: the client's own and the downloads ("candidates"). L_i is the loss on the validation data of
+client i. They are distributed like its target, which may differ from its training data (Section 3.1).
+
+Eq. 1 is SGD on a client: `train`. Eq. 2 is the ideal update, which no code computes; Eq. 3 approximates its weights.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from fedfomo.core.vectors import distances_from, mix
 TINY_DISTANCE = 1e-12  # closer models are the same model: their loss difference is rounding error, not improvement
 
 
-# --- Section 3, personalised federation: how much which model helps, and the update ---
+# --- Section 3.1, Eq. 3: how much each model helps the client ---
 
 
 def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor) -> Tensor:
@@ -46,7 +49,7 @@ def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor
 
 
 def mixing_weights(weights: Tensor) -> Tensor:
-    """Below Eq. 3, clipping and normalisation: w*_n = max(w_n, 0) / Σ max(w_n, 0); all 0 if no weight is positive."""
+    """Clipping and normalisation (below Eq. 3): w*_n = max(w_n, 0) / Σ max(w_n, 0); all 0 (no move) if none is positive."""
     positive = torch.where(torch.isfinite(weights), weights, 0.0).clamp(min=0.0)
     if not bool((positive > 0).any()):
         return torch.zeros_like(positive)
@@ -55,7 +58,7 @@ def mixing_weights(weights: Tensor) -> Tensor:
 
 
 def weigh(reference_loss: float, losses: Tensor, distances: Tensor, can_judge: bool) -> tuple[Tensor, Tensor]:
-    """Return w and w* of the candidates."""
+    """Return w (Eq. 3) and w* (clipped and normalised) of the candidates."""
     weights = first_order_weights(reference_loss, losses, distances)
     if can_judge:
         return weights, mixing_weights(weights)
@@ -63,11 +66,14 @@ def weigh(reference_loss: float, losses: Tensor, distances: Tensor, can_judge: b
     return weights, mixing_weights((torch.isfinite(distances) & (distances > TINY_DISTANCE)).double())
 
 
-# --- Section 3, sending models: top M of the affinity matrix P, with ε-greedy exploration ---
+# --- Section 3.1, communication and bandwidth: the top M of the affinity matrix P, with ε-greedy exploration ---
 
 
 def exploration_rate(round: int, epsilon: float, decay: float) -> float:
-    """ε in round t: 0.3 with 0.05 decay each round (Section 4), not below 0; t = 1 at the first federated update."""
+    """ε in round t: 0.3 with 0.05 decay each round (appendix, implementation details), not below 0.
+
+    t is 1 at the first federated update, the first that has models to send.
+    """
     return max(0.0, epsilon - decay * round)
 
 
@@ -108,7 +114,7 @@ class FedFomo(KeepsAffinity):
     """Subtracted from epsilon in every round."""
 
     def start_server(self, start: FederationInfo) -> State:
-        """Start without models, and with P = diag(1, …, 1)."""
+        """Start without models, and with P = diag(1, …, 1) (`State.start`)."""
         return State.start(start.num_clients)
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
@@ -119,7 +125,7 @@ class FedFomo(KeepsAffinity):
         return Download(torch.tensor(ids, dtype=torch.int64), tuple(state.models[n] for n in ids))
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Store the models, and update p_i ← p_i + w; a round in which nothing arrived changes nothing."""
+        """Store the models, and update p_i ← p_i + w with the signed w; without uploads, only count the round."""
         if not uploads:
             return replace(state, round=state.round + 1)
         findings = {client: upload.findings for client, upload in uploads.items()}
@@ -133,7 +139,7 @@ class FedFomo(KeepsAffinity):
         )
 
     def start_client(self, start: FederationInfo) -> Memory:
-        """Take the common initial model for both models."""
+        """Take the common initial model as reference and as own model; the paper names no other start."""
         return Memory(start.initial, start.initial, EvaluationWeights.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
@@ -148,11 +154,11 @@ class FedFomo(KeepsAffinity):
         return Personalised(model, Memory(model, memory.own, self.findings(ids, w, w_star)))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train for E epochs from the mixed model, which is the next reference."""
+        """Train for E epochs by SGD (Eq. 1) from the mixed model, which is the next reference."""
         own = client.train(memory.reference)
         return Trained(Upload(own, memory.findings), replace(memory, own=own), own)
 
-    # Hooks: what the variants in this package change.
+    # What the variants of this package override; here it is as in the paper.
     def senders(self, state: State) -> Tensor:
         """Return whose models can be sent, in ascending order: those of the last round."""
         return state.last_uploaders
