@@ -49,7 +49,7 @@ def first_order_weights(reference_loss: float, losses: Tensor, distances: Tensor
 
 
 def mixing_weights(weights: Tensor) -> Tensor:
-    """Clipping and normalisation (below Eq. 3): w*_n = max(w_n, 0) / Σ max(w_n, 0); all 0 (no move) if none is positive."""
+    """Below Eq. 3, clip and normalise: w*_n = max(w_n, 0) / Σ max(w_n, 0); all 0 (no move) if no weight is positive."""
     positive = torch.where(torch.isfinite(weights), weights, 0.0).clamp(min=0.0)
     if not bool((positive > 0).any()):
         return torch.zeros_like(positive)
