@@ -4,24 +4,34 @@ from importlib import import_module
 
 from fedfomo.algorithms.registry import ALGORITHMS, describe, find_algorithm, make_algorithm, register
 
-__all__ = ["ALGORITHMS", "describe", "find_algorithm", "make_algorithm", "register"]
+__all__ = ["ALGORITHMS", "FAMILIES", "describe", "find_algorithm", "make_algorithm", "register"]
 
-for _module in (
-    *(
-        "local",
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "Without a federation": ("local", "local_all"),
+    "One model for all": (
         "fedavg",
         "fedavg_finetuned",
-        "fedfomo.core",
-        "fedfomo.averages",
-        "fedfomo.as_coded",
-        "fedfomo.robust",
-        "fedfomo.keep_training",
-        "local_all",
-        "oracle",
+        "fedavg_tuned_on_validation",
         "fedavg_shared",
+        "fedavgm",
+        "fedprox",
     ),
-    *("fedavg_tuned_on_validation", "fedavgm", "fedprox", "lg_fedavg", "fedrep", "ditto", "fedala", "cfl", "ifca"),
-    *("mapper", "fl_hc", "fedamp", "pfedgraph", "dpfl", "per_fedavg", "pfedme", "apfl", "apfl_logits"),
-    *("l2gd", "mocha", "mocha_linear", "mocha_repository", "private_mixture", "apple"),
-):
+    "FedFomo": ("fedfomo.core", "fedfomo.averages", "fedfomo.as_coded", "fedfomo.robust", "fedfomo.keep_training"),
+    "Part of the model is shared": ("lg_fedavg", "fedrep", "fedala"),
+    "A model of one's own beside a shared one": (
+        "ditto",
+        "pfedme",
+        "apfl",
+        "apfl_logits",
+        "mapper",
+        "l2gd",
+        "private_mixture",
+    ),
+    "Meta-learning and multi-task learning": ("per_fedavg", "mocha", "mocha_linear", "mocha_repository"),
+    "Clusters of clients": ("oracle", "cfl", "ifca", "fl_hc"),
+    "Who collaborates with whom": ("fedamp", "pfedgraph", "apple", "dpfl"),
+}
+"""The modules of the methods, by what these have in common."""
+
+for _module in (module for modules in FAMILIES.values() for module in modules):
     import_module(f"fedfomo.algorithms.{_module}")

@@ -40,7 +40,7 @@ def next_share(share: float, own: Tensor, shared: Tensor, gradient: Tensor, rate
     return min(1.0, max(0.0, share - rate * float(slope)))
 
 
-@register("apfl")
+@register("apfl", paper="Deng et al., 2020")
 @dataclass(frozen=True)
 class Apfl(AveragingServer[Memory]):
     """Blend the client's own model with the global one, in a share that each client learns."""

@@ -48,7 +48,7 @@ def blended(layout: Layout, own: Tensor, shared: Tensor, share: float) -> Tensor
     return theta
 
 
-@register("apfl-logits")
+@register("apfl-logits", paper="Deng et al., 2020")
 @dataclass(frozen=True)
 class ApflLogits(AveragingServer[Memory]):
     """Blend the outputs of the client's own model and the global one, in a share that each client learns."""

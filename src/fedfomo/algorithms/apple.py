@@ -83,7 +83,7 @@ def penalty_schedule(round: int, rounds: int, share: float) -> float:
     return (math.cos(math.pi * round / last) + 1) / 2 if round < last else 0.0
 
 
-@register("apple")
+@register("apple", paper="Luo and Wu, 2022")
 @dataclass(frozen=True)
 class Apple(Algorithm[State, Download, Upload, Memory]):
     """Combine all clients' models by weights that each client learns along with its own model."""

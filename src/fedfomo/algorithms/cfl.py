@@ -75,7 +75,7 @@ class Download:
     others: tuple[Parameters, ...]
 
 
-@register("cfl")
+@register("cfl", paper="Sattler et al., 2020")
 @dataclass(frozen=True)
 class Cfl(FedAvgClient[State, Download]):
     """Clusters that split where members' updates disagree; FedAvg inside each."""

@@ -25,7 +25,7 @@ class Memory:
     own: Parameters | None  # v_i
 
 
-@register("ditto")
+@register("ditto", paper="Li et al., 2021")
 @dataclass(frozen=True)
 class Ditto(AveragingServer[Memory]):
     """Train a model of one's own near the global one, which is trained as by FedAvg."""

@@ -103,7 +103,7 @@ class Memory:
     collaborators: Ids
 
 
-@register("dpfl")
+@register("dpfl", paper="Kharrat et al., 2025")
 @dataclass(frozen=True)
 class Dpfl(Algorithm[State, Download, Upload, Memory]):
     """Every client averages with a set of others that its validation data have chosen."""

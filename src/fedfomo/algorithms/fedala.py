@@ -44,7 +44,7 @@ def next_weights(weights: Tensor, gradient: Tensor, gap: Tensor, rate: float) ->
     return (weights - rate * gradient * gap).clamp(0.0, 1.0)
 
 
-@register("fedala")
+@register("fedala", paper="Zhang et al., 2023")
 @dataclass(frozen=True)
 class FedAla(AveragingServer[Memory]):
     """Blend the global model into the own one, with weights learnt coordinate by coordinate, then train."""

@@ -70,7 +70,7 @@ class Upload:
     model: Parameters
 
 
-@register("fedamp")
+@register("fedamp", paper="Huang et al., 2021")
 @dataclass(frozen=True)
 class FedAmp(Algorithm[State, Download, Upload, None]):
     """Every client is pulled towards a mixture of the models that are near to its own."""

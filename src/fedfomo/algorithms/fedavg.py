@@ -119,7 +119,7 @@ class FedAvgClient(Algorithm[AnyState, AnyDownload, Upload, None]):
         return client.trainer.epochs
 
 
-@register("fedavg")
+@register("fedavg", paper="McMahan et al., 2017")
 @dataclass(frozen=True)
 class FedAvg(AveragingServer[None], FedAvgClient[State, Download]):
     """Train one global model; every client uses it."""

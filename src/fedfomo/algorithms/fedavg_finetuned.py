@@ -24,7 +24,7 @@ class Memory:
     tuned: Parameters
 
 
-@register("fedavg-finetuned")
+@register("fedavg-finetuned", paper="Jiang et al., 2019; Wang et al., 2019")
 @dataclass(frozen=True)
 class FedAvgFineTuned(AveragingServer[Memory]):
     """Train one global model; every client uses a copy tuned on its own data, if validation agrees."""

@@ -85,7 +85,7 @@ def own_and_pool(own: Examples, pool: Mapping[int, Share], num_outputs: int) -> 
     return own.joined(*(Examples(s.inputs, s.labels) for s in alike if _is_within(s.labels, num_outputs)))
 
 
-@register("fedavg-shared")
+@register("fedavg-shared", paper="Zhao et al., 2018")
 @dataclass(frozen=True)
 class FedAvgShared(Algorithm[State, Download, Upload, Memory]):
     """Train one global model on own data and a pool to which everybody gives a share; every client uses it."""

@@ -39,7 +39,7 @@ def moved(model: Tensor, velocity: Tensor, change: Tensor, rate: float, lookahea
     return model - rate * (lookahead * velocity + change if lookahead else velocity)
 
 
-@register("fedavgm")
+@register("fedavgm", paper="Hsu et al., 2019")
 @dataclass(frozen=True)
 class FedAvgM(FedAvgClient[State, Download]):
     """Train one global model that the server moves with momentum; every client uses it."""

@@ -24,7 +24,7 @@ def draw_epochs(epochs: int, share_of_stragglers: float, rng: torch.Generator) -
     return int(torch.randint(1, epochs, (), generator=rng)) if is_straggler and epochs > 1 else epochs
 
 
-@register("fedprox")
+@register("fedprox", paper="Li et al., 2020")
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """Train one global model near which clients stay while they train; every client uses it."""

@@ -45,7 +45,7 @@ class Memory:
     model: Parameters  # (φ, h_i)
 
 
-@register("fedrep")
+@register("fedrep", paper="Collins et al., 2021")
 @dataclass(frozen=True)
 class FedRep(Algorithm[Representation, Representation, Upload, Memory]):
     """Share all layers but the last, which every client fits for itself."""

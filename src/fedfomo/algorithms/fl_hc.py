@@ -55,7 +55,7 @@ class State:
     awaited: Ids  # who was there from the start
 
 
-@register("fl-hc")
+@register("fl-hc", paper="Briggs et al., 2020")
 @dataclass(frozen=True)
 class FlHc(FedAvgClient[State, Download]):
     """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""

@@ -92,7 +92,7 @@ class SelectsCluster(Algorithm[State, Download, Choice, None]):
         return Trained(choice, None, choice.trained.model)
 
 
-@register("ifca")
+@register("ifca", paper="Ghosh et al., 2020")
 @dataclass(frozen=True)
 class Ifca(SelectsCluster):
     """A given number of clusters; every client trains the model that fits its data best."""
@@ -130,7 +130,7 @@ class Ifca(SelectsCluster):
         return State(models, True, state.num_trainable, state.head)
 
 
-@register("hypcluster")
+@register("hypcluster", paper="Mansour et al., 2020")
 @dataclass(frozen=True)
 class HypCluster(SelectsCluster):
     """A given number of hypotheses; FedAvg among the clients that prefer the same one."""

@@ -55,7 +55,7 @@ def pulled(own: Tensor, mean: Tensor, pull: float) -> Tensor:
     return torch.lerp(own, mean, pull)
 
 
-@register("l2gd")
+@register("l2gd", paper="Hanzely and Richtárik, 2020")
 @dataclass(frozen=True)
 class L2gd(Algorithm[State, Download, Upload, Memory]):
     """Every client trains its own model, which moves a share of the way to the mean of all once a round."""

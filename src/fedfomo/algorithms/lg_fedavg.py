@@ -70,7 +70,7 @@ def global_coordinates(layout: Layout, part: str, share: float) -> Tensor:
     return layout.mask(layers[len(layers) - math.ceil(share * len(layers) - 1e-9) :])
 
 
-@register("lg-fedavg")
+@register("lg-fedavg", paper="Liang et al., 2020")
 @dataclass(frozen=True)
 class LgFedAvg(Algorithm[State, Download, Upload, Memory]):
     """Share some layers with everybody and keep the others, after a warm-up of FedAvg."""

@@ -65,7 +65,7 @@ class Memory:
     share: float  # λ
 
 
-@register("mapper")
+@register("mapper", paper="Mansour et al., 2020")
 @dataclass(frozen=True)
 class Mapper(AveragingServer[Memory]):
     """Predict with a mixture of an own and a common model; validation sets their shares."""

@@ -91,7 +91,7 @@ def anchor_of(position: int, models: Sequence[Tensor], coupling: Tensor) -> tupl
     return weighted_average([models[n] for n in others], [-row[n] for n in others]), stiffness
 
 
-@register("mocha")
+@register("mocha", paper="Smith et al., 2017")
 @dataclass(frozen=True)
 class Mocha(Algorithm[State, Download, Upload, Memory]):
     """Every client trains its own model, held near those of the clients to which it turns out to be related."""

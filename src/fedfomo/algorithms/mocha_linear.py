@@ -134,7 +134,7 @@ def spread_of(covariance: Tensor) -> float:
     return float((covariance.abs().sum(dim=1) / covariance.diagonal()).max())
 
 
-@register("mocha-linear")
+@register("mocha-linear", paper="Smith et al., 2017")
 @dataclass(frozen=True)
 class MochaLinear(Algorithm[State, Download, Upload, Memory]):
     """Linear models of related tasks, trained in the dual; the relations are learnt."""

@@ -68,7 +68,7 @@ class SumPenalty:
         gradient[whole].add_(theta[whole] + self.others[whole], alpha=factor * relation)
 
 
-@register("mocha-repository")
+@register("mocha-repository", paper="Liang et al., 2020, published code")
 @dataclass(frozen=True)
 class MochaRepository(Algorithm[State, Download, Upload, Memory]):
     """Own models under the all but inert penalty of a published implementation, errors included."""

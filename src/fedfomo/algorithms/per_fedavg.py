@@ -53,7 +53,7 @@ def roles(batches: Iterator[Examples], num_roles: int) -> Iterator[tuple[Example
         yield dealt[0], dealt[min(1, len(dealt) - 1)], dealt[-1]
 
 
-@register("per-fedavg")
+@register("per-fedavg", paper="Fallah et al., 2020")
 @dataclass(frozen=True)
 class PerFedAvg(AveragingServer[None]):
     """Train a global model for what it becomes after a few steps on a client's own data."""

@@ -79,7 +79,7 @@ class Download:
     direction: Coordinates | None  # Σ x_j θ_j/‖θ_j‖
 
 
-@register("pfedgraph")
+@register("pfedgraph", paper="Ye et al., 2023")
 @dataclass(frozen=True)
 class PFedGraph(FedAvgClient[State, Download]):
     """Every client gets a mixture of the models that moved the same way as its own."""

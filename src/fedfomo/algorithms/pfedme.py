@@ -55,7 +55,7 @@ def passes(epochs: int, inner_steps: int) -> list[int]:
     return [min(inner_steps, epochs - done) for done in range(0, epochs, inner_steps)]
 
 
-@register("pfedme")
+@register("pfedme", paper="Dinh et al., 2020")
 @dataclass(frozen=True)
 class PFedMe(Algorithm[State, Download, Upload, Memory]):
     """Every client's model is drawn to a global one, which follows the clients' models in turn."""

@@ -89,7 +89,7 @@ class Places:
         return theta
 
 
-@register("private-mixture")
+@register("private-mixture", paper="Peterson et al., 2019")
 @dataclass(frozen=True)
 class PrivateMixture(AveragingServer[Memory]):
     """Mix the answers of a shared and a private model by a gate that each client learns."""

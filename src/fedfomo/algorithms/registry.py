@@ -23,7 +23,7 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {}
 """All registered methods; importing `fedfomo.algorithms` registers those of the library."""
 
 
-def register(name: str) -> Callable[[AlgorithmClass], AlgorithmClass]:
+def register(name: str, paper: str = "") -> Callable[[AlgorithmClass], AlgorithmClass]:
     """Register a class, a frozen dataclass, under the name by which commands and files call it."""
 
     def decorate(algorithm: AlgorithmClass) -> AlgorithmClass:
@@ -31,7 +31,7 @@ def register(name: str) -> Callable[[AlgorithmClass], AlgorithmClass]:
             raise TypeError(f"{algorithm.__name__} must be decorated with @dataclass(frozen=True), below @register")
         if name in ALGORITHMS:
             raise ValueError(f"there is a method '{name}' already: {ALGORITHMS[name].__qualname__}")
-        algorithm.name = name
+        algorithm.name, algorithm.paper = name, paper
         ALGORITHMS[name] = algorithm
         return algorithm
 
@@ -85,6 +85,7 @@ class Description:
     """A method in a few words."""
 
     summary: str
+    paper: str
     sends: str
     compute: str
     options: list[Option]
@@ -98,7 +99,7 @@ def describe(name: str) -> Description:
     fields = {field.name: field.default for field in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     options = [Option(name, fields[name], texts.get(name, ""), kind) for name, kind in types.items()]
     summary = (inspect.getdoc(algorithm) or "").splitlines()[0]
-    return Description(summary, algorithm.sends, algorithm.compute, options)
+    return Description(summary, algorithm.paper, algorithm.sends, algorithm.compute, options)
 
 
 def _field_docstrings(algorithm: type) -> dict[str, str]:

@@ -32,7 +32,8 @@ def methods(arguments: list[str]) -> None:
         console.print("\nOptions of one of them: fedfomo methods NAME")
         return
     about = describe(config.name)
-    console.print(f"[bold]{config.name}[/bold]  {about.summary}")
+    paper = f" ({about.paper})" if about.paper else ""
+    console.print(f"[bold]{config.name}[/bold]{paper}  {about.summary}")
     console.print(f"sends {about.sends}; computes {about.compute}")
     for option in about.options:
         console.print(f"  {option.name}={option.default}", style="cyan")

@@ -63,6 +63,8 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
 
     name: ClassVar[str] = ""
     """The name in the registry, if it has one."""
+    paper: ClassVar[str] = ""
+    """Where it was published, if it was."""
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     """What is sent each way in a round, in words."""
     compute: ClassVar[str] = "as FedAvg"

@@ -42,7 +42,7 @@ def affinity_increments(weights: Tensor, update: str) -> Tensor:
     return weights / total if total > 0 else torch.zeros_like(weights)
 
 
-@register("fedfomo-as-coded")
+@register("fedfomo-as-coded", paper="Zhang et al., ICLR 2021, authors' code")
 @dataclass(frozen=True)
 class FedFomoAsCoded(FedFomo):
     """FedFomo as its authors' code has it: L1 norm, normalised affinity, averages as candidates."""

@@ -37,7 +37,7 @@ def member_of(average: Tensor, average_without: Tensor, num_members: int) -> Ten
     return average.double() * num_members - average_without.double() * (num_members - 1)
 
 
-@register("fedfomo-averages")
+@register("fedfomo-averages", paper="Zhang et al., ICLR 2021, appendix")
 @dataclass(frozen=True)
 class FedFomoAverages(FedFomo):
     """FedFomo that hands out averages of models (the paper's variant; single models can be computed from them)."""

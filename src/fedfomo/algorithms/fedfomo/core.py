@@ -96,7 +96,7 @@ def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequenc
 # --- The method ---
 
 
-@register("fedfomo")
+@register("fedfomo", paper="Zhang et al., ICLR 2021")
 @dataclass(frozen=True)
 class FedFomo(KeepsAffinity):
     """Every client moves towards the models that lower its validation loss, by first-order weights."""
