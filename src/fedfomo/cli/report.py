@@ -28,7 +28,7 @@ class ReportConfig:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run or of a comparison."""
+    """Folder of a run or of a comparison; or, where its server runs, of a real federation."""
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None
@@ -58,6 +58,9 @@ def report(arguments: list[str]) -> None:
         return
     config = parse("report", ReportConfig, arguments)
     require_file(config.out)
+    if (config.run / "federation.toml").exists():
+        _federation(config)
+        return
     from fedfomo.report.from_run import prepare_run
     from fedfomo.report.select_run import choice_in_words, find_run, has_begun, require_begun
     from fedfomo.runs.own_sites import way_to_resume
@@ -81,7 +84,10 @@ def report(arguments: list[str]) -> None:
             facts = _write(folder, out, config.beside, loaded)
             console.print(f"round {len(facts.rounds)} of {facts.rounds_planned}: {out}", soft_wrap=True)
         time.sleep(WATCH_SECONDS)
-    facts = _write(folder, out, config.beside, loaded)
+    _show(_write(folder, out, config.beside, loaded), out, way_to_resume(config.run))
+
+
+def _show(facts: ReportData, out: Path, way_on: str) -> None:
     if len(facts.sentences) <= MOST_SENTENCES:
         for sentence in facts.sentences:
             console.print(sentence, markup=False, soft_wrap=True)
@@ -89,8 +95,23 @@ def report(arguments: list[str]) -> None:
         console.print(facts.advice, markup=False, soft_wrap=True)
     if not facts.is_finished:
         done = f"{len(facts.rounds)} of {facts.rounds_planned} rounds are played"
-        warn(f"this run is not finished, {done}: unless it is still running, {way_to_resume(config.run)} goes on")
+        warn(f"this run is not finished, {done}: unless it is still running, {way_on} goes on")
     console.print(f"the report, for any browser: {out}", soft_wrap=True)
+
+
+def _federation(config: ReportConfig) -> None:
+    is_plain = config.method is None and config.seed is None and not config.beside and not config.watch
+    require(is_plain, f"{config.run} is a real federation: of flags, its report takes --out alone")
+    from fedfomo.deployment.report import load_federation
+    from fedfomo.deployment.settings import FederationFolder
+    from fedfomo.io import PRIVATE
+    from fedfomo.report.build import build_report_data
+    from fedfomo.report.page import write_report
+
+    out = config.out or config.run / "report.html"
+    facts = build_report_data(load_federation(FederationFolder(config.run)))
+    write_report(facts, out).chmod(PRIVATE)  # as the result that it shows
+    _show(facts, out, f"`fedfomo deploy server {config.run}`")
 
 
 def _compare(arguments: list[str]) -> None:

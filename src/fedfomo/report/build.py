@@ -167,7 +167,7 @@ def _history(source: ReportInput) -> tuple[list[RoundFacts], Diagnostics]:
     tally = _Tally(len(source.clients))
     rounds = [_round(source, line, tally) for line in source.lines]
     notes = list(source.notes)
-    tiny = [c.name for c in source.clients if 0 < c.validation < TINY_VALIDATION]
+    tiny = [c.name for c in source.clients if c.validation is not None and 0 < c.validation < TINY_VALIDATION]
     if tiny:
         few = ", ".join(tiny[:8]) + (f" and {len(tiny) - 8} more" if len(tiny) > 8 else "")
         notes.append(f"Fewer than {TINY_VALIDATION} validation examples, so judgements are mostly noise: {few}.")
@@ -194,7 +194,8 @@ def _round(source: ReportInput, line: Mapping[str, Any], tally: _Tally) -> Round
         is_spent = client in line.get("budget_spent", ())
         tally.out_of_budget.update([client] if is_spent else [])
         is_missing = str(client) not in line["uploads"] and str(client) not in line["refused"] and not is_spent
-        tally.dropped_out[client] += is_missing and is_enough(holds.train, holds.validation)
+        has_nothing = holds.train is not None and not is_enough(holds.train, holds.validation or 0)
+        tally.dropped_out[client] += is_missing and not has_nothing
     for client, reason in line["refused"].items():
         tally.refused[int(client)] += 1
         tally.reasons[int(client)] = reason

@@ -22,8 +22,8 @@ class ClientFacts:
     """Who a client is and what it holds."""
 
     name: str
-    train: int  # numbers of examples
-    validation: int
+    train: int | None  # numbers of examples; None: only the client itself knows
+    validation: int | None
     test: int
     group: int | None = None  # the distribution behind its training examples, where that is known
     target: int | None = None  # likewise, of the data that it judges by and is judged on
@@ -68,7 +68,7 @@ class RoundFacts:
     new_pairs: int  # receivers and givers that met for the first time
     pairs_met: float  # share of all pairs of different clients that have met by now
     epsilon: float | None  # the chance of a random model in a slot, where the method has one
-    models_down: float
+    models_down: float | None  # None: it was not logged
     bytes_down: int
     bytes_up: int
     training_seconds: float | None
@@ -101,11 +101,14 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class PrivacyFacts:
-    """What differential privacy was left: the largest ε of any client; none where there is no guarantee."""
+    """What differential privacy was left: the largest ε of any client; none where there is no guarantee.
+
+    Without a δ, every client settles it by itself, and nobody else knows.
+    """
 
     training: float | None
     validation: float | None
-    delta: float
+    delta: float | None
 
 
 @dataclass(frozen=True)

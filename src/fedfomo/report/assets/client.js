@@ -29,7 +29,8 @@ function addClient() {
   onClient((client) => {
     heading.textContent = `${names[client]}: its story`;
     const { train, validation, test } = facts.clients[client];
-    sentence.textContent = `${facts.sentences[client] ? facts.sentences[client] + ". " : ""}It has ${train} training, ${validation} validation and ${test} test examples.`;
+    const holds = known(train) ? `${train} training, ${validation} validation and ${test} test examples` : `${test} test examples`;
+    sentence.textContent = `${facts.sentences[client] ? facts.sentences[client] + ". " : ""}It has ${holds}.`;
     charts.filter((chart) => chart.ofClient).forEach(draw);
   });
 }

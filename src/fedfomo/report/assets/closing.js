@@ -7,7 +7,7 @@ function addHealth() {
   made.append(el("ul", {}, [
     ["stayed where they were in some round, since neither their own training nor a model they were sent helped", fell_back], ["had uploads refused", refused], ["did not answer in some round", dropped_out],
   ].map(([words, counts]) => el("li", {}, `${counts.filter((count) => count).length} of ${names.length} clients ${words}`)), told.map((note) => el("li", {}, note))));
-  const odd = everyone.filter((client) => fell_back[client] || refused[client] || dropped_out[client] || facts.clients[client].validation < 10);
+  const odd = everyone.filter((client) => fell_back[client] || refused[client] || dropped_out[client] || (known(facts.clients[client].validation) && facts.clients[client].validation < 10));
   if (!odd.length) return;
   const why = reasons.some((reason) => reason);
   const columns = ["client", "took part", "stayed", "refused", "no answer", "validation examples", ...(why ? ["why refused"] : [])];
@@ -19,10 +19,10 @@ function addHealth() {
 
 function addReproduce() {
   const { command, config, hashes, versions } = facts.reproduce;
-  const made = section("reproduce", "Get the same again", "The same configuration gives the same log, byte for byte, on any number of processes.");
+  const made = section("reproduce", command ? "Get the same again" : "Files and figures", command ? "The same configuration gives the same log, byte for byte, on any number of processes." : null);
   const copied = el("span", { role: "status" });
   const copy = () => navigator.clipboard.writeText(command).then(() => { copied.textContent = "copied"; }, () => { copied.textContent = "the browser does not allow it: select and copy"; });
-  made.append(el("pre", { id: "command" }, command), el("div", { class: "buttons" }, el("button", { type: "button", onclick: copy }, "Copy the command"), copied));
+  if (command) made.append(el("pre", { id: "command" }, command), el("div", { class: "buttons" }, el("button", { type: "button", onclick: copy }, "Copy the command"), copied));
   if (config) made.append(el("details", {}, el("summary", {}, "The whole configuration"), el("pre", {}, config), el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => save("config.toml", "text/plain", config) }, "config.toml"))));
   const prints = el("details", {}, el("summary", {}, "Hashes and versions"), el("div", { class: "scroll-x" }, tableOf(["what", "SHA-256"], Object.entries(hashes)), tableOf(["library", "version"], Object.entries(versions))));
   const files = el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => save("report.json", "application/json", JSON.stringify(facts)) }, "Everything as JSON"),

@@ -19,7 +19,7 @@ function addCost() {
     });
   }
   addChart(grid, {
-    id: "traffic", title: "Traffic", label: "Megabytes moved in every round", about: `Megabytes to and from clients in each round; ${facts.rounds.at(-1).models_down.toFixed(0)} models were sent out in the last one.`,
+    id: "traffic", title: "Traffic", label: "Megabytes moved in every round", about: `Megabytes to and from clients in each round${known(facts.rounds.at(-1).models_down) ? `; ${facts.rounds.at(-1).models_down.toFixed(0)} models were sent out in the last one` : ""}.`,
     traces: () => [bar("to clients", pick("bytes_down").map((size) => size / 1e6), colour("own"), ":.3g"), bar("to the server", pick("bytes_up").map((size) => size / 1e6), colour("fedavg"), ":.3g")],
     layout: () => ({ height: 270, barmode: "stack", xaxis: { title: { text: "round" } }, yaxis: { title: { text: "MB" } }, printed: 0.5 }),
     data: () => ({ columns: ["round", "models down", "bytes down", "bytes up"], rows: facts.rounds.map((round) => [round.round, round.models_down, round.bytes_down, round.bytes_up]) }),

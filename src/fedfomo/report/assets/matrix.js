@@ -1,5 +1,7 @@
 /** The receiver × giver matrix, round by round. */
 const judged = facts.rounds.filter((round) => round.judgements.length);
+const onlyAtEnd = !judged.length && Boolean(facts.affinity && facts.rounds.length); // nobody but the sites knows the rounds before
+const moments = onlyAtEnd ? facts.rounds.slice(-1) : judged;
 const QUANTITIES = {
   utility: ["Utility", "How much a giver's model would lower the receiver's validation loss, per step towards it. Blue helps, orange harms: a negative value is information too. Empty cells were not sent in this round."],
   weight: ["Mixing weight", "How much of each giver's model the receiver really mixed in, in this round. A row adds up to 1, or to 0 where nothing helped; the diagonal is a client's own model."],
@@ -9,8 +11,8 @@ const QUANTITIES = {
 function matrixOf(quantity, step) {
   const size = names.length;
   const cells = everyone.map(() => new Array(size).fill(null));
-  const upTo = quantity === "affinity" ? judged.slice(0, step + 1) : [judged[step]];
-  if (quantity === "affinity" && facts.is_thinned) return facts.affinity.map((row, r) => row.map((value, g) => (r === g ? null : value)));
+  const upTo = quantity === "affinity" ? moments.slice(0, step + 1) : [moments[step]];
+  if (quantity === "affinity" && (onlyAtEnd || facts.is_thinned)) return facts.affinity.map((row, r) => row.map((value, g) => (r === g ? null : value)));
   for (const round of upTo) {
     for (const judgement of round.judgements) {
       const values = quantity === "weight" ? judgement.weights : judgement.utilities;
@@ -27,30 +29,30 @@ function matrixOf(quantity, step) {
 /** The value that is drawn in full colour: nearly the largest of all rounds, so that one outlier does not hide the rest. */
 function limitOf(quantity) {
   if (quantity === "weight") return 1;
-  const steps = quantity === "affinity" ? [judged.length - 1] : judged.map((_, step) => step);
+  const steps = quantity === "affinity" ? [moments.length - 1] : moments.map((_, step) => step);
   const sizes = steps.flatMap((step) => matrixOf(quantity, step).flatMap((row, r) => row.filter((value, g) => known(value) && value !== 0 && r !== g).map(Math.abs)));
   sizes.sort((a, b) => a - b);
   return sizes[Math.floor(0.97 * (sizes.length - 1))] || 1;
 }
 
 function addMatrix() {
-  if (judged.length && names.length > 1000) {
+  if (moments.length && names.length > 1000) {
     section("matrix", "Who helps whom?", `${names.length} clients are too many for a matrix; one client's story shows from whom it learns.`);
     return;
   }
-  if (!judged.length) {
+  if (!moments.length) {
     section("matrix", "Who helps whom?", `${title(facts.method)} keeps no record of who values whom${facts.is_finished ? "" : " yet"}.`);
     return;
   }
   const made = section("matrix", "Who helps whom?", `Each row is a receiver, each column a giver. ${facts.clients[0].group !== null ? "Coloured margins are the true groups behind the clients, which no method was told. " : ""}Clients are ordered so that those who value the same others stand together: blocks are groups that the clients found by themselves.`);
-  const current = { quantity: facts.is_thinned ? "weight" : "affinity", step: judged.length - 1, timer: null };
+  const current = { quantity: facts.is_thinned ? "weight" : "affinity", step: moments.length - 1, timer: null };
   const limits = {};
   const limit = () => (limits[current.quantity] ??= limitOf(current.quantity));
   const explanation = el("p", { class: "about" });
   const counter = el("output", { id: "round-shown", for: "round" });
-  const slider = el("input", { type: "range", id: "round", min: 0, max: judged.length - 1, step: 1, value: current.step, oninput: () => { stop(); go(Number(slider.value)); } });
+  const slider = el("input", { type: "range", id: "round", min: 0, max: moments.length - 1, step: 1, value: current.step, oninput: () => { stop(); go(Number(slider.value)); } });
   const play = el("button", { type: "button", id: "play", onclick: () => (current.timer ? stop() : start()) }, "▶ Play");
-  const offered = Object.entries(QUANTITIES).filter(([quantity]) => quantity !== "affinity" || !facts.is_thinned || facts.affinity);
+  const offered = Object.entries(QUANTITIES).filter(([quantity]) => (quantity === "affinity" ? facts.affinity || !facts.is_thinned : !onlyAtEnd));
   const choices = el("fieldset", { class: "segmented" }, el("legend", {}, "Quantity"), offered.map(([quantity, [word]]) =>
     el("label", {}, el("input", { type: "radio", name: "quantity", value: quantity, checked: quantity === current.quantity, onchange: () => { current.quantity = quantity; refresh(); } }), word)));
   const groups = [...new Set(facts.clients.flatMap((client) => [client.group, client.target]))].filter(known).sort((a, b) => a - b);
@@ -79,14 +81,14 @@ function addMatrix() {
     },
     data: () => {
       const cells = matrixOf(current.quantity, current.step);
-      return { columns: ["round", "quantity", "receiver", "giver", "value"], rows: everyone.flatMap((r) => everyone.filter((g) => known(cells[r][g])).map((g) => [judged[current.step].round, current.quantity, names[r], names[g], cells[r][g]])) };
+      return { columns: ["round", "quantity", "receiver", "giver", "value"], rows: everyone.flatMap((r) => everyone.filter((g) => known(cells[r][g])).map((g) => [moments[current.step].round, current.quantity, names[r], names[g], cells[r][g]])) };
     },
   });
   chart.plot.tabIndex = 0;
   chart.plot.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) go(Math.max(0, Math.min(judged.length - 1, current.step + step)));
+    if (step) go(Math.max(0, Math.min(moments.length - 1, current.step + step)));
     if (move) selectClient(facts.receivers[Math.max(0, Math.min(names.length - 1, facts.receivers.indexOf(state.client) + move))]);
     if (step || move) event.preventDefault();
   });
@@ -125,7 +127,7 @@ function addMatrix() {
     refresh();
   }
   function refresh() {
-    const round = judged[current.step].round;
+    const round = moments[current.step].round;
     counter.textContent = `${round} of ${facts.rounds_planned}`;
     slider.setAttribute("aria-valuetext", `round ${round}`);
     explanation.textContent = QUANTITIES[current.quantity][1] + (facts.is_thinned ? " Of this long run, some rounds are left out here." : "");
@@ -133,9 +135,9 @@ function addMatrix() {
     remember();
   }
   function start() {
-    if (current.step === judged.length - 1) go(0);
+    if (current.step === moments.length - 1) go(0);
     play.textContent = "❚❚ Pause";
-    current.timer = setInterval(() => (current.step < judged.length - 1 ? go(current.step + 1) : stop()), 600);
+    current.timer = setInterval(() => (current.step < moments.length - 1 ? go(current.step + 1) : stop()), 600);
   }
   function stop() {
     clearInterval(current.timer);

@@ -51,6 +51,7 @@ function addVerdict() {
 function privacyTile() {
   if (!facts.privacy) return tile("Privacy", "none", "no differential privacy: models were exchanged as they were");
   const { training, validation, delta } = facts.privacy;
+  if (!known(delta)) return tile("Privacy", "up to each site", "what noise its records need, a site settles by itself, and tells nobody");
   const epsilon = (value) => (known(value) ? `ε ${Number(value.toPrecision(3))}` : "no guarantee");
   return tile("Privacy", epsilon(training), `for training records, δ ${delta}, the largest of any client; validation records: ${epsilon(validation)}`);
 }

@@ -1,0 +1,96 @@
+"""From what the server of a real federation knows to what a report is made from.
+
+The server has no data and no final models: scores are what sites told, and of the affinity it has the last state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from fedfomo.core.model import Score
+from fedfomo.deployment.allowed_methods import make_method
+from fedfomo.deployment.settings import FederationFolder, Site
+from fedfomo.errors import require
+from fedfomo.io import read_json, read_lines
+from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
+from fedfomo.runs.config import label_of
+
+ADVICE = (
+    "No score of training alone is known here. Whether federating pays, each site finds out by training alone on its"
+    " own data: docs/deploying.md shows how."
+)
+
+
+def load_federation(folder: FederationFolder) -> ReportInput:
+    """Collect what the server knows of all sites, also of those that have left."""
+    config, sites = folder.config(), sorted(folder.registry(), key=lambda site: site.slot)
+    numbers = {site.slot: number for number, site in enumerate(sites)}
+    lines = [_line(line, numbers) for line in read_lines(folder.server / "run" / "rounds.jsonl")]
+    require(bool(lines), f"no round of {folder.path} is complete yet: `fedfomo deploy status` says how far it is")
+    is_finished = folder.result.exists()
+    result = read_json(folder.result, "the sites have their models nevertheless") if is_finished else {}
+    scores = {number: _score(result.get("after_update", {}).get(site.name)) for number, site in enumerate(sites)}
+    tested = {number: score.num_examples for number, score in scores.items()}
+    for line in lines:
+        told = line["after_update"].items()
+        tested |= {int(client): score["num_examples"] for client, score in told if not tested[int(client)]}
+    affinity: list[list[float]] | None = result.get("affinity")
+    names = [site.name for site in sites]
+    return ReportInput(
+        title=f"Federation of {len(names)} sites: {', '.join(names[:6])}{' and others' if len(names) > 6 else ''}",
+        method=label_of(config.method),
+        algorithm=make_method(config.method, config.options),
+        seed=config.seed,
+        rounds_planned=config.rounds,
+        clients=[ClientFacts(name, None, None, tested[number]) for number, name in enumerate(names)],
+        lines=lines,
+        seconds={},
+        ended={label_of(config.method): _ended(scores, result["traffic"])} if is_finished else {},
+        affinity=None if affinity is None else [[affinity[one.slot][other.slot] for other in sites] for one in sites],
+        mixing=None,
+        own_targets=False,
+        reproduce=Reproduce("", folder.settings.read_text(), {}, {"fedfomo": version("fedfomo")}),
+        metric="score told by the sites",
+        notes=[*_notes(sites, lines, result)],
+        advice=ADVICE,
+        privacy=PrivacyFacts(None, None, None),
+    )
+
+
+def _line(line: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
+    """Write a line of the server's log as runs have it, with sites by number in place of their slots."""
+    named = ("refused", "suspected", "after_update", "after_training")
+    return {
+        "round": line["round"],
+        "cohort": [numbers[slot] for slot in line["cohort"]],
+        "uploads": {str(numbers[slot]): {} for slot in line["answered"]},
+        "traffic": {"models_down": None, "bytes_down": line["bytes_sent"], "bytes_up": line["bytes_received"]},
+        **{part: {str(numbers[int(slot)]): value for slot, value in line[part].items()} for part in named},
+    }
+
+
+def _score(told: Mapping[str, Any] | None) -> Score:
+    if told is None:
+        return Score(math.nan, math.nan, 0)
+    loss, accuracy = (math.nan if told[name] is None else told[name] for name in ("loss", "accuracy"))
+    return Score(loss, accuracy, told["num_examples"])
+
+
+def _ended(scores: Mapping[int, Score], traffic: Mapping[str, Any]) -> FinalResult:
+    return FinalResult(scores, traffic["bytes_down"] + traffic["bytes_up"], gradients=0, examples=None)
+
+
+def _notes(sites: Sequence[Site], lines: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> list[str]:
+    notes = ["Scores are what sites told: nobody else has their test examples, and nobody can check them."]
+    if not result:
+        notes.append(f"The federation is not finished: {len(lines)} rounds are complete.")
+    left = [site.name for site in sites if site.has_left]
+    if left:
+        notes.append(f"Have left: {', '.join(left)}.")
+    missing = result.get("without_last_update", [])
+    if missing:
+        notes.append(f"Have the model of their last round, since they were not there at the end: {', '.join(missing)}.")
+    return notes
