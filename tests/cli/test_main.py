@@ -78,7 +78,7 @@ def test_a_reader_that_has_read_enough_gets_no_complaint() -> None:
 def test_the_help_of_capacity_says_what_its_default_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("deploy", "init", "--help") == 0
     shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
-    assert "0 for twice as many as there are at first" in shown
+    assert "0: twice as many as at first" in shown
 
 
 def test_a_run_leaves_a_folder_with_everything_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckConfig:
-    """Look at your own sites before a run: counts, mixes of labels, samples that are there twice, and the model.
+    """Validate your own data before a run, and print warnings: counts, label mixes, duplicates, and the model.
 
-    Give a folder with a folder for each site (train and target, or train, validation and test; .npz, .safetensors or
-    .csv), or a Python file or module with `sites` and, if you like, `make_model`, `loss` and `metric`, named as the
-    arguments of `fedfomo.federate`.
+    The source is a folder with one folder per site (train and target, or train, validation and test; .npz, .safetensors
+    or .csv). Or it is a Python file or module with `sites` and, optionally, `make_model`, `loss` and `metric`, which
+    mean what they mean in `fedfomo.federate`.
     """
 
     source: Annotated[str, tyro.conf.Positional]
     """The folder, file or module."""
     validation_fraction: float | None = None
-    """Share of a site's target on which it judges models, the rest being its test; by default as in a federation."""
+    """Fraction of a target that is used for validation, the rest for testing; by default as in `federate`."""
     labels: Literal["classes", "numbers"] = "classes"
-    """What the column label of .csv files holds: classes, or numbers to be predicted."""
+    """What the column label of .csv files contains: classes, or numbers to be predicted."""
 
 
 def check(arguments: list[str]) -> None:
-    """Look at sites, and say what would mislead."""
+    """Check sites, and print warnings and faults."""
     config = parse("check", CheckConfig, arguments)
     from fedfomo.sites.checks import check_sites
     from fedfomo.sites.load_sites import load_sites

@@ -13,12 +13,12 @@ from fedfomo.runs.config import CompareConfig
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Show local training, FedAvg and FedFomo side by side: 15 clients, 5 hidden groups of handwritten digits."""
+    """Compare local training, FedAvg and FedFomo: 15 clients, 5 latent groups of handwritten digits."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
-    """One run of every method for each."""
+    """Seeds; every method is run once with each."""
     out: Path | None = None
-    """Folder for the runs; it must not exist yet. By default runs/ and the time."""
+    """Folder for the runs; it must not exist yet. By default runs/ and the date and time."""
 
 
 def demo(arguments: list[str]) -> None:

@@ -20,20 +20,20 @@ FOLDER = Path("federation")
 
 @dataclass(frozen=True)
 class InitConfig:
-    """Make a federation: certificates, keys, settings, and a folder to hand over to every site."""
+    """Make a federation: certificates, keys, settings, and a folder to hand to each site."""
 
     sites: str
-    """Names of the sites, with commas between."""
+    """Names of the sites, separated by commas."""
     folder: Path = FOLDER
-    """Folder to make."""
+    """Folder to create."""
     model: Path | None = None
-    """Your model.py, for the server and all sites; by default a template."""
+    """Your model.py, which is copied to the server and all sites; by default a template."""
     settings: Annotated[FederationConfig, tyro.conf.arg(name="")] = field(default_factory=FederationConfig)
 
 
 @dataclass(frozen=True)
 class AddSiteConfig:
-    """Add a site to a federation; it may be running."""
+    """Add a site to a federation, which may be running."""
 
     name: Annotated[str, tyro.conf.Positional]
     """The site's name."""
@@ -43,7 +43,7 @@ class AddSiteConfig:
 
 @dataclass(frozen=True)
 class RemoveSiteConfig:
-    """Let a site leave a federation for good; it may be running."""
+    """Remove a site from a federation, which may be running. It cannot come back."""
 
     name: Annotated[str, tyro.conf.Positional]
     """The site's name."""
@@ -53,7 +53,7 @@ class RemoveSiteConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Run the server of a federation until all rounds are played."""
+    """Run the server of a federation until all rounds are done."""
 
     folder: Annotated[Path, tyro.conf.Positional] = FOLDER
     """The federation's folder."""
@@ -64,16 +64,16 @@ class SiteConfig:
     """Run a site until it is stopped."""
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """The folder that the site was handed."""
+    """The folder that the site received."""
     data: Path | None = None
-    """Where the site's data are; passed on to its data.py."""
+    """Where the site's data are; passed to its data.py."""
     threads: int = 1
-    """Threads to compute with; results are the same to the bit only with the same number."""
+    """Threads of PyTorch; another number may change results in the last bits."""
 
 
 @dataclass(frozen=True)
 class StatusConfig:
-    """Say how far a federation is, who answers, and whether its delivery log is whole."""
+    """Show the progress of a federation, which sites answer, and whether its delivery log is intact."""
 
     folder: Annotated[Path, tyro.conf.Positional] = FOLDER
     """The federation's folder."""
@@ -124,7 +124,7 @@ def add_site(arguments: list[str]) -> None:
 
 
 def remove_site(arguments: list[str]) -> None:
-    """Let a site leave a federation."""
+    """Remove a site from a federation."""
     config = parse("deploy remove-site", RemoveSiteConfig, arguments)
     from fedfomo.deployment import provisioning
 
@@ -166,7 +166,7 @@ def site(arguments: list[str]) -> None:
 
 
 def status(arguments: list[str]) -> None:
-    """Say how far a federation is."""
+    """Show the progress of a federation."""
     config = parse("deploy status", StatusConfig, arguments)
     from fedfomo.deployment.status import sentences
 

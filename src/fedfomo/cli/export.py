@@ -30,13 +30,13 @@ class ExportConfig:
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a run or of a comparison, or one that `federate` saved."""
     site: str
-    """The site's name; of a run, the client's number."""
+    """Name of the site; for a run on a named data set, the client's number."""
     out: Path | None = None
-    """The file to write; by default named after the site, here."""
+    """The file to write; by default named after the site, in the current folder."""
     method: str | None = None
-    """Of a comparison, the method; by default FedFomo, if it is among them."""
+    """For a comparison: the method; by default FedFomo, if it was run."""
     seed: int | None = None
-    """Of a comparison, the seed; by default the first."""
+    """For a comparison: the seed; by default the first."""
 
 
 def export(arguments: list[str]) -> None:

@@ -19,20 +19,20 @@ usage: fedfomo COMMAND [--help]
 
 Personalised federated learning: every client federates with the clients that help it.
 
-  demo        local training, FedAvg and FedFomo side by side on handwritten digits, about a minute
-  run         run one method and keep everything about it in a folder
+  demo        compare local training, FedAvg and FedFomo on handwritten digits; takes about a minute
+  run         run one method and write its log, models and scores to a folder
   compare     run several methods on the same clients, over several seeds, and show one table
-  resume      go on with a run or a comparison that was stopped or killed
-  report      write one HTML file about a run: who benefits from whom, and does federating pay;
-              report compare: about several, whose methods are set against each other
-  export      write one client's model, ready for load_state_dict
-  check       look at your own sites before a run: counts, labels, samples that are there twice
-  methods     list the methods; with a name, its options
-  scenarios   list the ways to spread data over clients; with show, what every client would hold
+  resume      continue a run or a comparison that was interrupted
+  report      write an HTML report on a run: who helps whom, and which clients gain by federating;
+              report compare: an HTML report that compares methods over several runs
+  export      write one client's model, for load_state_dict
+  check       validate the data of your own sites before a run: counts, labels, duplicates
+  methods     list the methods, or the options of one
+  scenarios   list the ways to split data over clients; scenarios show: what each client would hold
   data        download a public data set
   deploy      set up, run and watch a federation of real sites
 
-Every command explains itself: fedfomo run --help
+Help on a command: fedfomo run --help
 """
 
 

@@ -22,9 +22,9 @@ WATCH_SECONDS = 1.0  # between two looks at the log
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Write one HTML file that shows who benefits from whom in a run, and whether federating pays for each client.
+    """Write an HTML report on a run: who helps whom, and which clients gain by federating.
 
-    Several comparisons side by side: fedfomo report compare RUNS…
+    For a report on several comparisons: fedfomo report compare RUNS…
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -32,21 +32,21 @@ class ReportConfig:
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None
-    """Of a comparison, the method that the report is about; by default FedFomo, if it is among them."""
+    """For a comparison: the method to report on; by default FedFomo, if it was run."""
     seed: int | None = None
-    """Of a comparison, the seed; by default the first."""
+    """For a comparison: the seed; by default the first."""
     beside: tuple[Path, ...] = ()
-    """Further runs on the same clients to measure this one against."""
+    """Further runs on the same clients to compare with."""
     watch: bool = False
-    """Wait until the run begins, and rewrite the file after every round until it ends."""
+    """Write the report again after every round until the run ends; wait for the run if it has not begun."""
 
 
 @dataclass(frozen=True)
 class CompareReportConfig:
-    """Write one HTML file that sets methods against each other, client by client, on one or several scenarios."""
+    """Write an HTML report that compares methods, client by client, on one or several scenarios."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of comparisons, or of runs; those with the same clients and settings are put together."""
+    """Folders of comparisons or runs; those with the same clients and settings are shown together."""
     out: Path = Path("comparison.html")
     """The file to write."""
 

@@ -18,14 +18,14 @@ from fedfomo.runs.config_io import build, load_toml
 
 @dataclass(frozen=True)
 class ResumeConfig:
-    """Go on with a run or a comparison that was stopped or killed, from its last complete round."""
+    """Continue an interrupted run or comparison from its last complete round."""
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """The run's folder."""
+    """Folder of the run or comparison."""
     workers: int | None = None
-    """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+    """Worker processes; by default one per core; 0: compute in the main process. Does not change the result."""
     data: Path | None = None
-    """Folder that holds the data set, if it has moved since."""
+    """Folder with the data set, if it was moved."""
 
     def here(self, setting: ExperimentConfig) -> ExperimentConfig:
         """Return a setting with where it is computed from now on."""

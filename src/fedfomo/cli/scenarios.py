@@ -30,22 +30,22 @@ _BESIDE_BARS = 60  # columns of the terminal
 
 @dataclass(frozen=True)
 class ListConfig:
-    """List the ways to spread a data set over clients."""
+    """List the ways to split a data set over clients."""
 
 
 @dataclass(frozen=True)
 class ShowConfig:
-    """Show what every client of a scenario would hold, and how different the clients would be."""
+    """Show what each client would hold in a scenario, and how different the clients would be."""
 
     dataset: str = "digits"
-    """The data set: digits ships with the library; any other is read from the folder given by --data."""
+    """Name of the data set: digits is part of the library; any other is read from the folder --data."""
     data: Path | None = None
-    """Folder that holds the data set."""
+    """Folder with the data set."""
     scenario: Annotated[ScenarioConfig, tyro.conf.arg(name="")] = field(default_factory=ScenarioConfig)
     seed: int = 0
     """The seed of the run whose clients are shown."""
     json: Path | None = None
-    """File to write everything to as well."""
+    """JSON file to write all of it to as well."""
 
 
 def scenarios(arguments: list[str]) -> None:
@@ -54,7 +54,7 @@ def scenarios(arguments: list[str]) -> None:
 
 
 def list_scenarios(arguments: list[str]) -> None:
-    """List the ways to spread data over clients; what happens without any word."""
+    """List the ways to split data over clients; the default."""
     parse("scenarios list", ListConfig, arguments)
     for name, description in SCENARIOS.items():
         console.print(f"[bold]{name:<14}[/bold]{description}")
@@ -64,7 +64,7 @@ def list_scenarios(arguments: list[str]) -> None:
 
 
 def show(arguments: list[str]) -> None:
-    """Show what every client of a scenario would hold."""
+    """Show what each client would hold in a scenario."""
     config = parse("scenarios show", ShowConfig, arguments)
     require_file(config.json)
     from fedfomo.datasets.readers import load_data

@@ -96,21 +96,21 @@ class Sgd:
     """
 
     learning_rate: float = 0.1
-    """Step size of the first round."""
+    """Learning rate of the first round."""
     momentum: float = 0.0
-    """Share of the previous step kept in the next one."""
+    """Momentum of SGD."""
     weight_decay: float = 1e-4
-    """Strength of the pull of every parameter towards zero."""
+    """Weight decay (L2 penalty) of SGD."""
     learning_rate_decay: float = 0.99
-    """Factor on the step size from round to round."""
+    """Factor on the learning rate after every round."""
     learning_rate_floor: float = 1e-4
-    """The step size decays no further than this."""
+    """The learning rate does not decay below this."""
     batch_size: int = 50
-    """Examples a step; the last batch of an epoch may be short."""
+    """Examples per step; the last batch of an epoch may be smaller."""
     epochs: int = 5
-    """Passes over the client's training data each round (E)."""
+    """Passes over a client's training data in a round (E)."""
     augment: bool = False
-    """Shift each training image by up to 4 pixels and mirror half, anew in every batch; usual for cifar10, cifar100."""
+    """Shift training images by up to 4 pixels and mirror half of them, at random; on for cifar10 and cifar100."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -35,22 +35,21 @@ class ScenarioConfig:
     clients: int = 15
     """Number of clients (K)."""
     distributions: int = 5
-    """Number of hidden groups (D); latent and ood only."""
+    """Number of latent groups (D); latent and ood only."""
     classes_per_client: int | None = None
-    """Number of classes that a client holds, by default a fifth of all (2 of 10, 20 of 100); pathological only."""
+    """Classes per client, by default a fifth of all (2 of 10, 20 of 100); pathological only."""
     alpha: float = 0.1
-    """Concentration: small for few classes a client, large for nearly equal clients; dirichlet only."""
+    """Concentration α: small values give clients few classes, large ones nearly equal data; dirichlet only."""
     representation: str = "auto"
-    """What groups are found in: auto (those made beforehand, or pixels for a small set), pixels, network (a small
-    network's activations), or classes (each class is a group); latent and ood only."""
+    """Source of latent groups: auto (shipped or built before, else pixels), pixels, network (activations), classes."""
     shuffle_targets: bool = False
-    """Give every client the validation and test data of a client drawn at random, in any scenario."""
+    """Permute validation and test data at random among the clients, in any scenario."""
     validation_fraction: float = 0.2
-    """Share of a client's training data on which it judges models instead of training."""
+    """Fraction of a client's training data that it uses for validation and not for training."""
     share_fraction: float = 0.0
-    """Share of its training data that every client gives to a pool on which all clients train, in any scenario."""
+    """Fraction of its training data that each client adds to a pool on which all clients train, in any scenario."""
     data_fraction: float = 1.0
-    """Share of its training and validation data that every client keeps, for quick trials; test data stay whole."""
+    """Fraction of its training and validation data that each client keeps, for quick trials; all test data are kept."""
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:

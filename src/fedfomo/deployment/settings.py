@@ -39,27 +39,27 @@ class FederationConfig:
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0
-    """Share of the sites on line that take part in a round, drawn afresh each time; never fewer than `min_clients`."""
+    """Fraction of the connected sites that take part in a round, sampled in each; at least `min_clients` sites."""
     seed: int = 0
-    """Decides the initial model, cohorts, shuffles and exploration."""
+    """Seed of the initial model, cohorts, shuffling and exploration."""
     address: str = "127.0.0.1:8443"
-    """Where sites reach the server: host:port."""
+    """Address at which sites reach the server: host:port."""
     listen: str = ""
-    """Where the server listens; by default on this machine alone, behind a proxy that lets sites through."""
+    """Address on which the server listens; by default on this machine only, for a proxy that forwards the sites."""
     min_clients: int = 2
-    """A round with fewer answers than this is played again."""
+    """A round with fewer answers than this is repeated."""
     deadline: float = 600.0
-    """Seconds after which a round closes with whoever has answered."""
+    """Seconds after which a round closes with the answers that have arrived."""
     startup_timeout: float = 120.0
-    """Seconds that a start, or a restart, waits for all sites before it goes on with those that are there."""
+    """Seconds that the server waits for all sites after a start or restart; then it continues with those connected."""
     max_sites: int = 0
-    """Most sites that can ever take part, those added later included; 0 for twice as many as there are at first."""
+    """Largest number of sites, including those added later; 0: twice as many as at first."""
     bits: int = 32
-    """Bits a coordinate of a model on the wire: 32, 16 or 8."""
+    """Bits per coordinate of a transmitted model: 32, 16 or 8."""
     norm_bound: float = 100.0
-    """Models whose norm is more than so many times the initial model's are refused."""
+    """Models are refused if their norm exceeds the initial model's by more than this factor."""
     plaintext: bool = False
-    """Without TLS and without authentication; on this machine alone."""
+    """No TLS and no authentication; possible on this machine only."""
     training: Annotated[Sgd, tyro.conf.arg(name="")] = field(default_factory=Sgd)
 
     def __post_init__(self) -> None:

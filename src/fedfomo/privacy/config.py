@@ -11,29 +11,29 @@ from fedfomo.errors import require
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differential privacy of single records, for every client on its own.
+    """Differential privacy of single records, accounted for each client separately.
 
     Privacy is off unless `noise` or `epsilon` is set.
     """
 
     noise: float | None = None
-    """Noise on every training step, in units of the clip (σ); 0 clips and adds none, which protects nobody."""
+    """Noise multiplier σ of DP-SGD, in units of the clip; 0 clips without noise and gives no guarantee."""
     epsilon: float | None = None
-    """Instead of the noise: ε of the training records at the end of the run; the noise is solved for it."""
+    """Target ε of the training records at the end of the run, in place of noise, which is computed from it."""
     clip: float = 1.0
-    """Longest gradient that one record may contribute (C)."""
+    """Norm C to which the gradient of each record is clipped."""
     delta: float = 1e-5
     """Failure probability δ; must be smaller than 1/(number of records of a client)."""
     budget: float | None = None
-    """ε at which a client stops, before its training records exceed it, or validation records judged privately."""
+    """Largest ε of a client's training records, or privately evaluated validation records; it stops before."""
     accountant: Literal["rdp", "prv"] = "rdp"
-    """How ε is added up: rdp is quick and some 10 % too high (twice at few steps of small batches); prv is tight."""
+    """rdp is fast and overestimates ε by about 10 % (100 % at few steps of small batches); prv is tight."""
     validation_noise: float | None = None
-    """Noise on every validation loss, in units of what one record can change; by default none, and no guarantee."""
+    """Noise on each validation loss, in units of its sensitivity to one record; by default none, without guarantee."""
     validation_clip: float = 5.0
-    """Largest loss that one record may contribute when models are judged privately."""
+    """Value to which the loss of each validation record is clipped when models are evaluated privately."""
     mode: Literal["research", "deployment"] = "research"
-    """research draws noise from the seed, so that runs repeat to the bit; deployment draws it from the system."""
+    """research draws noise from the seed, so that runs are reproducible; deployment draws it from the system."""
 
     def __post_init__(self) -> None:
         for name in ("noise", "validation_noise"):

@@ -34,36 +34,36 @@ class ExperimentConfig:
     """Experiment settings."""
 
     dataset: str = "digits"
-    """The data set: digits ships with the library; any other is read from the folder given by --data."""
+    """Name of the data set: digits is part of the library; any other is read from the folder --data."""
     data: Path | None = None
-    """Folder that holds the data set."""
+    """Folder with the data set."""
     standardise: bool = False
-    """Bring every channel to mean 0 and deviation 1 over the training part; usual for mnist, cifar10 and cifar100."""
+    """Scale each channel to mean 0 and standard deviation 1 over the training set; on for mnist, cifar10, cifar100."""
     network: str = "auto"
-    """mlp, small_cnn (of the authors' code), mcmahan_cnn or vgg11; auto: mlp for small images, else small_cnn."""
+    """mlp, small_cnn (the authors'), mcmahan_cnn or vgg11; auto: mlp for small images, otherwise small_cnn."""
     scenario: Annotated[ScenarioConfig, tyro.conf.arg(name="")] = field(default_factory=ScenarioConfig)
     training: Annotated[Sgd, tyro.conf.arg(name="")] = field(default_factory=lambda: Sgd(**DATASET_DEFAULTS["digits"]))
     privacy: Privacy = field(default_factory=Privacy)
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0
-    """Share of the clients that take part in a round, drawn anew in each."""
+    """Fraction of the clients that take part in a round, sampled in each round."""
     client_dropout: float = 0.0
-    """Chance that a client of a round fails before it trains."""
+    """Probability that a participating client fails before it trains."""
     late_fraction: float = 0.0
-    """Chance that a client of a round trains, but uploads after the round has closed."""
+    """Probability that a participating client trains, but uploads after the round has closed."""
     evaluate_every: int = 1
-    """Evaluate clients on their test data in every so many rounds, and always in the last."""
+    """Rounds between evaluations on the test data; the last round is always evaluated."""
     workers: int | None = None
-    """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
+    """Worker processes; by default one per core; 0: compute in the main process. Does not change the result."""
     executor: Literal["processes", "ray"] = "processes"
-    """Where workers run: processes on this machine, or ray for a cluster of machines; the result is the same."""
+    """Where workers run: processes on this machine, or a Ray cluster. Does not change the result."""
     device: str = "cpu"
-    """Device of PyTorch: cpu, cuda, cuda:1, mps. All but cpu are used by one process."""
+    """PyTorch device: cpu, cuda, cuda:1, mps. On any but cpu, one process computes."""
     vectorise: bool = True
-    """Train many small clients together where that is faster, exact to rounding; without it, exact to the bit."""
+    """Train many small clients as one batch where that is faster; equal to separate training up to rounding."""
     track: tuple[str, ...] = ()
-    """Trackers that every round is logged to: tensorboard, mlflow, wandb; rounds.jsonl is written in any case."""
+    """Trackers to log every round to, beside rounds.jsonl: tensorboard, mlflow, wandb."""
 
     def __post_init__(self) -> None:
         self.plan()
@@ -96,37 +96,37 @@ def label_of(method: str) -> str:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Run one method and keep everything about it in a folder.
+    """Run one method, and write its settings, log, models and scores to a folder.
 
-    Give a TOML file first to start from its values: fedfomo run settings.toml --rounds 5. Options of a method are
-    flags of their own, such as --fedprox.mu 0.01, and listed by: fedfomo run --method fedprox --help.
+    A TOML file of settings may come first, and flags override it: fedfomo run settings.toml --rounds 5. Options of a
+    method are flags, such as --fedprox.mu 0.01, and listed by: fedfomo run --method fedprox --help.
     """
 
     method: str = "fedfomo"
-    """The method; `fedfomo methods` lists them. One of your own: path/to/file.py:Class."""
+    """A method of `fedfomo methods`, or one of your own: path/to/file.py:Class."""
     options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict[str, Any])
     seed: int = 0
-    """Seed of all random draws: clients' data, initial model, cohorts, shuffles, exploration."""
+    """Seed of all random draws: split of the data, initial model, cohorts, shuffling, exploration."""
     out: Path | None = None
-    """Folder for the run; it must not exist yet. By default runs/ and the time."""
+    """Folder for the run; it must not exist yet. By default runs/ and the date and time."""
     setting: Annotated[ExperimentConfig, tyro.conf.arg(name="")] = field(default_factory=ExperimentConfig)
 
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Run several methods on the same clients, over several seeds, and show one table.
+    """Run several methods on the same clients, with several seeds, and print one table.
 
-    Local training is always among them, as the baseline of every client. Options of a method are flags of their own,
-    such as --fedprox.mu 0.01, and listed by: fedfomo compare --methods fedprox --help.
+    Local training is always run too, as each client's baseline. Options of a method are flags, such as
+    --fedprox.mu 0.01, and listed by: fedfomo compare --methods fedprox --help.
     """
 
     methods: tuple[str, ...] = ("local", "fedavg", "fedavg-finetuned", "fedfomo")
-    """The methods, or the word all. One of your own: path/to/file.py:Class."""
+    """Methods of `fedfomo methods`, or all; your own as path/to/file.py:Class."""
     options: tyro.conf.Suppress[Mapping[str, Mapping[str, Any]]] = field(default_factory=dict[str, Any])
     seeds: tuple[int, ...] = (0, 1, 2)
-    """One run of every method for each."""
+    """Seeds; every method is run once with each."""
     out: Path | None = None
-    """Folder for the runs; it must not exist yet. By default runs/ and the time."""
+    """Folder for the runs; it must not exist yet. By default runs/ and the date and time."""
     setting: Annotated[ExperimentConfig, tyro.conf.arg(name="")] = field(default_factory=ExperimentConfig)
 
     def __post_init__(self) -> None:
