@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfomo.algorithms import ALGORITHMS
+from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms.fedfomo import FedFomo, FedFomoAsCoded, FedFomoKeepTraining, RobustFedFomo
 from fedfomo.cli.main import COMMANDS, main
 from fedfomo.cli.terminal import parse_comparison, parse_run
 from fedfomo.runs.config import CompareConfig, RunConfig
-from fedfomo.runs.config_io import read_toml, write_toml
+from fedfomo.runs.config_io import read_toml, to_cli, write_toml
 from fedfomo.runs.run import excluded_methods, runs_of
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
@@ -202,6 +204,46 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
     assert "dirichlet" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("method", ["ditto", "mocha", "mocha-linear", "pfedgraph", "pfedme"])
+def test_lambda_is_written_as_in_the_papers(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "settings.toml"
+    for option in ("lambda", "lambda_"):  # files of earlier versions have it so
+        path.write_text(f'method = "{method}"\n[{method}]\n{option} = 0.25\n')
+        config = parse_run([str(path)])
+        assert config.options == {"lambda_": 0.25}
+    assert parse_run(["--method", method, f"--{method}.lambda", "0.25"]) == config
+    assert parse_run(shlex.split(" ".join(to_cli(config)))) == config
+    assert "\nlambda = 0.25\n" in write_toml(config)
+    path.write_text(write_toml(config))
+    assert parse_run([str(path)]) == config
+    assert parse_run([str(path), f"--{method}.lambda", "0.5"]).options == {"lambda_": 0.5}
+    with pytest.raises(SystemExit):
+        parse_run(["--method", method, "--help"])
+    shown = capsys.readouterr().out
+    assert f"--{method}.lambda FLOAT" in shown
+    assert "lambda_" not in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "made"),
+    [
+        ("norm = 'l1'", FedFomoAsCoded(num_downloads=3, norm="l1", affinity_update="raw", num_averages=0)),
+        ("weight_limit = 2.0", RobustFedFomo(num_downloads=3, weight_limit=2.0)),
+        ("keep_training = true", FedFomoKeepTraining(num_downloads=3)),
+    ],
+)
+def test_flags_go_with_an_old_file_whose_options_belong_to_variants_of_fedfomo(
+    option: str, made: FedFomo, tmp_path: Path
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(f"[fedfomo]\n{option}\n")
+    config = parse_run([str(path), "--fedfomo.num-downloads", "3"])
+    assert make_algorithm(config.method, config.options) == made
+    path.write_text(write_toml(config))
+    again = parse_run([str(path), "--fedfomo.num-downloads", "3"])
+    assert make_algorithm(again.method, again.options) == made
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -210,6 +252,9 @@ def test_methods_and_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) ->
         (["methods", "fedavgg"], "unknown method 'fedavgg': did you mean 'fedavg'?"),
         (["run", "--fedfomo.num-download", "3"], "did you mean --fedfomo.num-downloads?"),
         (["run", "--options", "epsilon=0.1"], "options of a method are flags of their own"),
+        (["run", "--fedfomo.norm", "l1"], "it is --fedfomo-as-coded.norm, with --method fedfomo-as-coded"),
+        (["run", "--method", "ditto", "--ditto.lambd", "1"], "did you mean --ditto.lambda?"),
+        (["run", "--method", "ditto", "--ditto.lambda", "-1"], "'lambda' of method 'ditto' must be at least 0, not -1"),
         (["run", "--fedprox.stragglers", "0.1"], "is fedprox among the methods that run?"),
         (["run", "--device", "meta"], "device 'meta' cannot be used here"),
         (

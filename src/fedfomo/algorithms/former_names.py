@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedfomo.core.options import field_of
 from fedfomo.errors import require
 
 FORMER_OPTIONS: dict[str, dict[str, str]] = {
@@ -24,7 +25,7 @@ FORMER_OPTIONS: dict[str, dict[str, str]] = {
 
 _CODED = ("norm", "affinity_update", "availability", "num_averages")
 _ROBUST = ("check_mixture", "one_slot_for_copies", "weight_limit", "new_head_epochs", "flag_free_riders")
-_MOVED = (
+MOVED_OPTIONS = (
     dict.fromkeys(_CODED, "fedfomo-as-coded")
     | dict.fromkeys(_ROBUST, "fedfomo-robust")
     | {"keep_training": "fedfomo-keep-training"}
@@ -36,12 +37,12 @@ _CODED_BEFORE = {"norm": "l2", "affinity_update": "raw", "num_averages": 0}
 
 def current_names(method: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the present names of a method and of its options."""
-    renamed = {"lambda": "lambda_", **FORMER_OPTIONS.get(method, {})}  # in Python, "lambda" is taken
-    present = {renamed.get(option, option): value for option, value in options.items()}
-    moved = [option for option in present if option in _MOVED] if method == "fedfomo" else []
+    renamed = FORMER_OPTIONS.get(method, {})
+    present = {renamed.get(option, field_of(option)): value for option, value in options.items()}
+    moved = [option for option in present if option in MOVED_OPTIONS] if method == "fedfomo" else []
     if not moved:
         return method, present
-    methods = sorted({_MOVED[option] for option in moved})
+    methods = sorted({MOVED_OPTIONS[option] for option in moved})
     require(len(methods) == 1, f"options {', '.join(moved)} of 'fedfomo' belong to {' and '.join(methods)}: choose one")
     if methods == ["fedfomo-keep-training"]:
         keeps = str(present.pop("keep_training")).lower() == "true"

@@ -84,7 +84,7 @@ class Download:
 class PFedGraph(FedAvgClient[State, Download]):
     """Every client gets a mixture of the models that moved the same way as its own."""
 
-    sends: ClassVar[str] = "2 models down (1 if lambda_=0), 1 up with its number of examples"
+    sends: ClassVar[str] = "2 models down (1 if lambda=0), 1 up with its number of examples"
 
     alpha: Positive = 0.8
     """How close the weights stay to FedAvg's; small: only the most alike collaborate."""

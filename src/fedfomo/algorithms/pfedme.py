@@ -68,14 +68,14 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
     inner_steps: Count = 2  # K
     """Steps of the personal model on each batch, of the size of the run's learning rate."""
     eta: NonNegative = 0.5  # η
-    """Step size of the client's copy of the global model, which goes eta × lambda_ of the way to the personal one."""
+    """Step size of the client's copy of the global model, which goes eta × lambda of the way to the personal one."""
     beta: NonNegative = 1.0  # β
     """Share of the way to the average of the uploads that the global model goes; above 1 it overshoots."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         share = self.eta * self.lambda_
-        require(share <= 1, f"eta × lambda_ is {share:g}: above 1 the global model overshoots the personal one")
+        require(share <= 1, f"eta × lambda is {share:g}: above 1 the global model overshoots the personal one")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
@@ -104,7 +104,7 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Let the personal model follow the data and the global model, and the copy of the global model follow it."""
         stiffness = client.learning_rate * self.lambda_
-        require(stiffness < 2, f"learning rate × lambda_ is {stiffness:g}: from 2 on, personal models diverge")
+        require(stiffness < 2, f"learning rate × lambda is {stiffness:g}: from 2 on, personal models diverge")
         personal, copied, descent = download.model.clone(), download.model, client.descent()
         # Departs from the paper: a round has as many steps as FedAvg's, dealt out in passes of K steps a batch.
         for steps in passes(client.trainer.epochs, self.inner_steps):

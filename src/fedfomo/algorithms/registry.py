@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fedfomo.algorithms.former_names import current_names
 from fedfomo.algorithms.own_methods import find_own_algorithm
 from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
-from fedfomo.core.options import option_types, read_option
+from fedfomo.core.options import option_types, read_option, written
 from fedfomo.errors import InputError, require, unknown
 
 AlgorithmClass = TypeVar("AlgorithmClass", bound=type[AnyAlgorithm])
@@ -57,8 +57,8 @@ def make_algorithm(
         if option not in types:
             if not types:
                 raise InputError(f"method '{name}' has no options, but '{option}' was given")
-            raise unknown("option", option, types, f"of method '{name}'")
-        values[option] = read_option(f"option '{option}' of method '{name}'", types[option], value)
+            raise unknown("option", option, [written(field) for field in types], f"of method '{name}'")
+        values[option] = read_option(f"option '{written(option)}' of method '{name}'", types[option], value)
     return algorithm(**values)
 
 
@@ -97,7 +97,7 @@ def describe(name: str) -> Description:
     texts = _field_docstrings(algorithm)
     types = option_types(algorithm)
     fields = {field.name: field.default for field in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    options = [Option(name, fields[name], texts.get(name, ""), kind) for name, kind in types.items()]
+    options = [Option(written(name), fields[name], texts.get(name, ""), kind) for name, kind in types.items()]
     summary = (inspect.getdoc(algorithm) or "").splitlines()[0]
     return Description(summary, algorithm.paper, algorithm.sends, algorithm.compute, options)
 

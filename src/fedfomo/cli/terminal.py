@@ -78,15 +78,15 @@ def parse_with_options(
         return parse(command, kind, arguments, default), found
     from fedfomo.algorithms import make_algorithm
 
-    start: dict[str, Any] = {method: make_algorithm(method, methods[method]) for method in wanted}
+    start: dict[str, Any] = {method: _with_flags(make_algorithm(method, methods[method])) for method in wanted}
     groups = [
         (
             f"method_{n}",
-            Annotated[type(algorithm), tyro.conf.arg(name=label_of(method))],
-            dataclasses.field(default=algorithm),
+            Annotated[type(flags), tyro.conf.arg(name=label_of(method))],
+            dataclasses.field(default=flags),
         )
-        for n, (method, algorithm) in enumerate(start.items())
-        if dataclasses.fields(algorithm)
+        for n, (method, flags) in enumerate(start.items())
+        if dataclasses.fields(flags)
     ]
     config: Any = ("config", Annotated[kind, tyro.conf.arg(name="")])
     if default is not None:
@@ -99,8 +99,32 @@ def parse_with_options(
         if algorithm is not None:
             usual = vars(make_algorithm(method))
             chosen = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
-            found[label_of(method)] = {name: value for name, value in chosen.items() if value != usual.get(name)}
+            unlike = {name: value for name, value in chosen.items() if value != usual.get(name)}
+            found[label_of(method)] = _of_former_method(method, methods[method], chosen) | unlike
     return parsed.config, found
+
+
+def _with_flags(algorithm: Any) -> Any:
+    """Return the method, of a class whose flags are as users write its options: `lambda`, which is taken in Python."""
+    from fedfomo.core.options import option_types, written
+
+    cls, types = type(algorithm), option_types(type(algorithm))
+    named = {field: Annotated[kind, tyro.conf.arg(name=written(field))] for field, kind in types.items()}
+    named = {field: kind for field, kind in named.items() if written(field) != field}
+    if not named:
+        return algorithm
+    content = {"__annotations__": named, "name": cls.name, "__doc__": cls.__doc__}
+    values = vars(algorithm)
+    content |= {field: values[field] for field in named}
+    return dataclasses.dataclass(frozen=True)(type(cls.__name__, (cls,), content))(**values)
+
+
+def _of_former_method(method: str, options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by which an old file means another method than its name says now, and that are no flags."""
+    from fedfomo.algorithms.former_names import MOVED_OPTIONS
+
+    is_former = method == "fedfomo"
+    return {name: value for name, value in options.items() if is_former and name in MOVED_OPTIONS.keys() - fields}
 
 
 def values_of(flag: str, arguments: Sequence[str]) -> list[str]:
@@ -171,6 +195,12 @@ def _unknown_flag(flag: str, rows: Sequence[str], explained_by: str) -> InputErr
     method, dot, option = name.removeprefix("--").rpartition(".")
     known = [word.removeprefix(f"--{method}{dot}") for row in rows for word in re.findall(r"--[\w.-]+", row)]
     near = nearest(option, known)
+    if method == "fedfomo":
+        from fedfomo.algorithms.former_names import MOVED_OPTIONS
+
+        has_it = MOVED_OPTIONS.get(option.replace("-", "_"))
+        if has_it is not None:
+            return InputError(f"unknown flag '{name}': it is --{has_it}.{option}, with --method {has_it}")
     if dot and near is None:
         return InputError(
             f"unknown flag '{name}': is {method} among the methods that run? {explained_by} lists the flags"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import math
 import re
 from functools import cache
@@ -40,11 +41,22 @@ def option_types(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
+def field_of(option: str) -> str:
+    """Return the field that holds an option; users write `lambda`, which is taken in Python."""
+    name = option.replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def written(field: str) -> str:
+    """Return how users write the option that a field holds."""
+    return field.removesuffix("_")
+
+
 def check_options(owner: str, values: Any) -> None:
     """Refuse a field whose value is not of its annotated type, or out of its bounds."""
     for name, hint in option_types(type(values)).items():
         value = getattr(values, name)
-        read_option(f"option '{name}' of {owner}", hint, value, from_text=False)
+        read_option(f"option '{written(name)}' of {owner}", hint, value, from_text=False)
 
 
 def read_option(what: str, hint: Any, value: Any, *, from_text: bool = True) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 import msgspec
 import tomli_w
 
+from fedfomo.core.options import field_of, written
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config import DATASET_DEFAULTS, ExperimentConfig, label_of
@@ -106,7 +107,7 @@ def named(config: Any) -> dict[str, Any]:
             values |= {prefix + key: item for key, item in named(value).items()}
         elif field.name == "options":
             tables = _options_by_label(config).items()
-            values |= {f"{label}.{name}": item for label, options in tables for name, item in options.items()}
+            values |= {f"{label}.{written(name)}": item for label, options in tables for name, item in options.items()}
         else:
             values[field.name] = value
     return values
@@ -204,11 +205,11 @@ def _take_options(table: dict[str, Any], known: set[str], path: Path) -> Any:
     tables = {key: table.pop(key) for key in [*table] if key not in known and isinstance(table[key], dict)}
     is_single = "method" in known
     if isinstance(old, dict) and is_single:
-        of_run = {str(name).replace("-", "_"): value for name, value in cast(dict[str, Any], old).items()}
+        of_run = {field_of(str(name)): value for name, value in cast(dict[str, Any], old).items()}
     else:
         pairs: tuple[str, ...] = convert(tuple[str, ...], old, f"'options' in {path}")
         of_run = parse_options(pairs) if is_single else _add_dotted(tables, pairs)
-    by_label = {label: {n.replace("-", "_"): v for n, v in options.items()} for label, options in tables.items()}
+    by_label = {label: {field_of(n): v for n, v in options.items()} for label, options in tables.items()}
     if not is_single:
         return by_label
     label = label_of(str(table.get("method", "fedfomo")))
@@ -240,7 +241,8 @@ def _to_tables(config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             flat, tables = (flat, {**tables, field.name: inner}) if type(value) in TABLES else (flat | inner, tables)
             tables |= further
         elif field.name == "options":
-            tables |= {label: dict(options) for label, options in _options_by_label(config).items() if options}
+            by_label = _options_by_label(config).items()
+            tables |= {label: {written(n): v for n, v in options.items()} for label, options in by_label if options}
         elif value is not None:
             flat[field.name] = str(value) if isinstance(value, Path) else value
     return flat, tables
