@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli_calls import call
+from fedfomo.algorithms import ALGORITHMS
 
 README = Path(__file__).parents[1] / "README.md"
 GAIN = r"[+−][\d.]+ \[[+−][\d.]+, [+−][\d.]+\]"
@@ -39,3 +40,7 @@ def test_the_example_is_checked_without_being_run(tmp_path: Path, capsys: pytest
 def test_the_folders_on_the_map_exist() -> None:
     for path in re.findall(r"^\| `([^`]+)`", README.read_text(), re.MULTILINE):
         assert (README.parent / path).exists(), path
+
+
+def test_the_methods_are_counted() -> None:
+    assert f"# {len(ALGORITHMS)} of them: " in README.read_text()

@@ -28,7 +28,7 @@ class ReportConfig:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run or of a comparison; or, where its server runs, of a real federation."""
+    """Folder of a run, of a comparison, or of a real federation (on the machine of its server)."""
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None
