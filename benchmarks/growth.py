@@ -30,7 +30,7 @@ def measure(num_clients: int, workers: int) -> dict[str, float]:
     timer = RoundTimer()
     rounds = max(4, 2000 // num_clients)  # enough of them that starting the workers does not count
     result = simulate(
-        problem, FedFomo(), SimulationConfig(rounds=rounds, workers=workers, vectorise=True), watcher=timer
+        problem, FedFomo(), SimulationConfig(rounds=rounds, workers=workers, vectorise=True), callback=timer
     )
     spent = result.seconds
     visits = num_clients * (rounds + 1)  # the last federated update is one more for everybody

@@ -48,7 +48,7 @@ def main(repetitions: int = 5) -> None:
     problem = FederatedProblem(model, theta, gaussian_clients(CLIENTS, 784), Sgd(epochs=1), seed=0)
     timer = RoundTimer()
     result = simulate(
-        problem, FedFomo(num_downloads=DOWNLOADS), SimulationConfig(rounds=3, workers=cores), watcher=timer
+        problem, FedFomo(num_downloads=DOWNLOADS), SimulationConfig(rounds=3, workers=cores), callback=timer
     )
     spent = result.seconds
     report(

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from fedfomo.core.data import ClientData, Examples
-from fedfomo.core.model import Score
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 
 RESULTS = Path(__file__).parent.parent / "results" / "benchmarks"
 
@@ -74,8 +74,8 @@ def _deal(examples: Examples, sizes: tuple[int, int, int], client: int) -> Clien
     return ClientData(*parts)
 
 
-class RoundTimer:
-    """A watcher that notes when rounds end."""
+class RoundTimer(Callback):
+    """Notes when rounds end."""
 
     def __init__(self) -> None:
         self._ends: list[float] = []
@@ -89,7 +89,7 @@ class RoundTimer:
         """Note the time: after the last round comes one more federated update."""
         self._last = time.perf_counter()
 
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+    def round_done(self, finished: FinishedRound) -> None:
         """Note the end of a round."""
         self._ends.append(time.perf_counter())
 

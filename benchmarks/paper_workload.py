@@ -54,7 +54,7 @@ def main(repetitions: int = 5) -> None:
     for _ in range(repetitions):
         before = gemm_peak(cores)
         timer = RoundTimer()
-        simulate(problem, FedFomo(num_downloads=DOWNLOADS), SimulationConfig(rounds=3, workers=cores), watcher=timer)
+        simulate(problem, FedFomo(num_downloads=DOWNLOADS), SimulationConfig(rounds=3, workers=cores), callback=timer)
         engine.append(mean(timer.rounds()[1:]))  # the first round has nothing to download
         peaks.append((before + gemm_peak(cores)) / 2)
         for threads in loops if not any(reference.values()) else [_best(reference)]:

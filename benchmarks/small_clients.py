@@ -35,7 +35,7 @@ def main(repetitions: int = 5) -> None:
         for stack, times in engine.items():
             timer = RoundTimer()
             plan = SimulationConfig(rounds=3, workers=cores, vectorise=stack)
-            simulate(problem, FedFomo(num_downloads=DOWNLOADS), plan, watcher=timer)
+            simulate(problem, FedFomo(num_downloads=DOWNLOADS), plan, callback=timer)
             times.append(timer.rounds()[-1])  # the first round has nothing to download
         for threads, loop in loops.items():
             torch.set_num_threads(threads)

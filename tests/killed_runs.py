@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
@@ -26,15 +26,15 @@ from typing import Any
 
 from faults import Disk
 from fedfomo.algorithms import make_algorithm
-from fedfomo.cli import play as cli_play
 from fedfomo.cli.main import main
 from fedfomo.core.local_training import Sgd
-from fedfomo.core.model import Score
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import InputError
+from fedfomo.runs import setup
 from fedfomo.runs.config import ExperimentConfig, RunConfig
 from fedfomo.runs.run import run_or_resume, start_run
 from fedfomo.runs.setup import Prepared, prepare
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.executors import WorkerLostError
 from fedfomo.simulation.simulate import simulate
 
@@ -166,7 +166,7 @@ def command(
     def work() -> None:
         sys.stderr = said
         sys.stdout = io.StringIO()
-        cli_play.prepare = lambda setting, seed: prepared
+        setup.prepare = lambda setting, seed: prepared
         first()
         main(arguments)
 
@@ -190,8 +190,8 @@ def _wait(process: ForkProcess, until: float) -> None:
         time.sleep(0.002)
 
 
-class _Teller:
-    """A watcher that passes on what it is told to the process that waits for this one."""
+class _Teller(Callback):
+    """Passes on what it is told to the process that waits for this one."""
 
     def __init__(self, to: Connection) -> None:
         self._to = to
@@ -202,10 +202,8 @@ class _Teller:
     def start(self, rounds_done: int) -> None:
         self.tell("began", rounds_done)
 
-    def client_done(self, round: int, client: int) -> None: ...
-
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
-        self.tell("round", round)
+    def round_done(self, finished: FinishedRound) -> None:
+        self.tell("round", finished.round)
 
 
 def _play(folder: Path, config: RunConfig, prepared: Prepared, first: Callable[[], None], to: Connection) -> None:

@@ -8,6 +8,7 @@ the simulator to keep it in files.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.model import Model
 from fedfomo.core.parameters import Layout, Slot
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.testing import (
     ROUNDS,
@@ -58,6 +60,16 @@ __all__ = [  # what the tests share with whoever writes a method
 
 HALFWAY = Sgd(learning_rate=0.25, weight_decay=0.0, learning_rate_decay=1.0, epochs=1)
 """One step x ← x − 0.25 · 2(x − target): half of the way to the training target."""
+
+
+class KeepLines(Callback):
+    """Keeps every round's line of the log."""
+
+    def __init__(self, lines: list[dict[str, Any]]) -> None:
+        self._lines = lines
+
+    def round_done(self, finished: FinishedRound) -> None:
+        self._lines.append(dict(finished.line))
 
 
 class Scalar(nn.Module):

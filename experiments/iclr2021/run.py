@@ -29,7 +29,7 @@ from fedfomo.runs.progress import RunBar
 from fedfomo.runs.provenance import source_digest
 from fedfomo.runs.run import RunRecord, Tell, run_or_resume, start_run
 from fedfomo.runs.setup import Prepared, prepare
-from fedfomo.simulation.callbacks import Watcher
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 
 FORMAT = 1
 MOST_NUMBERS = 20_000  # of all affinity matrices of a cell together: more would bloat the repository
@@ -53,12 +53,12 @@ SURROUNDINGS = (
 """What a result keeps of what its run said of itself."""
 
 
-class Stopwatch:
+class Stopwatch(Callback):
     """Counts the seconds of the rounds that a run keeps, over all interruptions, and passes everything on."""
 
-    def __init__(self, file: Path, watcher: Watcher) -> None:
+    def __init__(self, file: Path, callback: Callback) -> None:
         self._file = file
-        self._watcher = watcher
+        self._callback = callback
         self._rounds = _read_seconds(file)
         self._since = time.monotonic()
 
@@ -70,21 +70,19 @@ class Stopwatch:
     def start(self, rounds_done: int) -> None:
         """Keep the times of the rounds that a checkpoint had."""
         self._rounds = self._rounds[:rounds_done]
-        self._watcher.start(rounds_done)
+        self._callback.start(rounds_done)
 
     def client_done(self, round: int, client: ClientId) -> None:
         """Pass it on."""
-        self._watcher.client_done(round, client)
+        self._callback.client_done(round, client)
 
-    def round_done(
-        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
-    ) -> None:
+    def round_done(self, finished: FinishedRound) -> None:
         """Note how long the round took."""
         now = time.monotonic()
         self._rounds.append(round_to(now - self._since))
         self._since = now
         write_atomically(self._file, json.dumps(self._rounds).encode(), durable=False)
-        self._watcher.round_done(round, after_update, after_training)
+        self._callback.round_done(finished)
 
 
 def _read_seconds(file: Path) -> list[float]:
@@ -96,7 +94,7 @@ def _read_seconds(file: Path) -> list[float]:
 
 
 def compute(
-    cell: Cell, config: RunConfig, prepared: Prepared, results: Path, work: Path, watcher: Watcher, tell: Tell
+    cell: Cell, config: RunConfig, prepared: Prepared, results: Path, work: Path, callback: Callback, tell: Tell
 ) -> None:
     """Compute a cell, or what an interruption left of it, and keep its result; the run's folder is then deleted."""
     folder = work / cell.name
@@ -106,7 +104,7 @@ def compute(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         start_run(config, folder, prepared)
-    stopwatch = Stopwatch(folder / "seconds.json", watcher)
+    stopwatch = Stopwatch(folder / "seconds.json", callback)
     record = run_or_resume(folder, prepared, stopwatch, tell)
     content = describe(cell, config, folder, record, stopwatch.seconds)
     path = results / cell.file

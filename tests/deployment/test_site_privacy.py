@@ -179,9 +179,8 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = answer(order)
         if name == "leeds":
-            opened = MessageCipher.read(folder.server / "sealing.key").open(
-                _public_seal(folder), sealed, Purpose.ANSWER
-            )
+            server = MessageCipher.read(folder.server / "sealing.key")
+            opened = server.decrypt(_public_seal(folder), sealed, Purpose.ANSWER)
             parcel = Envelope.read(opened)
             uploads[parcel.header["round"]] = parcel.header["uploads"]
             assert parcel.header["uploads"] == bool(parcel.tensors)
@@ -350,9 +349,8 @@ def test_a_method_that_reads_records_itself_is_refused_by_the_site(tmp_path: Pat
 
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
         sealed = honest(name, number, order, answer)
-        opened = MessageCipher.read(folder.server / "sealing.key").open(
-            _public_seal(folder, name), sealed, Purpose.ANSWER
-        )
+        server = MessageCipher.read(folder.server / "sealing.key")
+        opened = server.decrypt(_public_seal(folder, name), sealed, Purpose.ANSWER)
         parcel = Envelope.read(opened)
         faults[name] = str(parcel.header.get("fault"))
         raise _EnoughError

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -23,8 +22,8 @@ from fedfomo.algorithms.fedfomo import Download, FedFomo, Memory, Upload
 from fedfomo.core.algorithm import Trained
 from fedfomo.core.client import Client
 from fedfomo.core.local_training import Sgd
-from fedfomo.core.model import Score
 from fedfomo.engine.run_dir import RunDirectory
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 
@@ -46,7 +45,7 @@ class Spoiling(FedFomo):
         return replace(trained, upload=replace(trained.upload, model=torch.full_like(trained.upload.model, torch.nan)))
 
 
-class Meter:
+class Meter(Callback):
     """Takes samples of this process and its workers; and leaks, if it is told to."""
 
     def __init__(self, folder: Path, leak: str | None) -> None:
@@ -57,17 +56,15 @@ class Meter:
     def start(self, rounds_done: int) -> None:
         self._pids = [os.getpid(), *children()]
 
-    def client_done(self, round: int, client: int) -> None: ...
-
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+    def round_done(self, finished: FinishedRound) -> None:
         if self._leak == "models":
             self._leaked.append(torch.ones(100, 1203))
         elif self._leak == "files":
             self._leaked.append((self._folder / "rounds.jsonl").open("rb"))
-        if (round + 1) % EVERY == 0:
+        if (finished.round + 1) % EVERY == 0:
             kept = [path.stat() for part in ("tensors", "checkpoints") for path in (self._folder / part).iterdir()]
             sample: dict[str, Any] = {
-                "round": round,
+                "round": finished.round,
                 "pids": self._pids,
                 "seconds": time.monotonic(),
                 "cpu": sum(map(cpu_seconds, self._pids)),

@@ -26,7 +26,7 @@ from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.transport import draw_failures
 from in_memory_transport import Answer, make_federation, play
 from scorecard import Torture
-from toy_problems import ROUNDS, InProcess, digest, federation_of, points_problem
+from toy_problems import ROUNDS, InProcess, KeepLines, digest, federation_of, points_problem
 
 ALLOWED = {0.1: 1.0, 0.3: 2.0, 0.5: 4.0}  # points of accuracy, by the share of clients that fail
 Failing = tuple[str, float]
@@ -46,7 +46,7 @@ def _play(seeds: range, failing: Mapping[Failing, Mapping[str, float]]) -> tuple
         prepared = prepare(ExperimentConfig(workers=0, evaluate_every=100), seed)
         for way, chances in failing.items():
             plan, algorithm = replace(prepared.plan, **chances), make_algorithm("fedfomo")
-            result = simulate(prepared.problem, algorithm, plan, listener=lambda line, _: lines.append(line))
+            result = simulate(prepared.problem, algorithm, plan, callback=KeepLines(lines))
             found[way].append(100 * fmean(score.accuracy for score in result.after_update.values()))
     failures = sum(len(line.get("dropped", ())) + len(line.get("late", ())) for line in lines)
     return found, len(lines), failures

@@ -32,7 +32,7 @@ from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
 from scorecard import Torture
-from toy_problems import points_problem
+from toy_problems import KeepLines, points_problem
 
 CLIENTS, SLOTS = 15, 5
 SOON = 3 * CLIENTS // SLOTS  # rounds
@@ -45,7 +45,7 @@ def logged(problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int) -> t
     """Return how a run ended, and the line of its log for every round in which models were sent."""
     lines: Lines = []
     plan = SimulationConfig(rounds, evaluate_every=rounds, vectorise=True)
-    result = simulate(problem, algorithm, plan, listener=lambda line, seconds: lines.append(line))
+    result = simulate(problem, algorithm, plan, callback=KeepLines(lines))
     return result, lines[1:]
 
 

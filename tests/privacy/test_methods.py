@@ -12,7 +12,7 @@ from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from toy_problems import digest, points_problem
+from toy_problems import KeepLines, digest, points_problem
 
 PRIVACY = Privacy(noise=1.0, delta=1e-3, validation_noise=4.0)
 TWO_ROUNDS = SimulationConfig(rounds=2)
@@ -94,7 +94,7 @@ def test_who_uses_a_sample_twice_reaches_its_epsilon_before_the_last_round(name:
     privacy = Privacy(epsilon=3.0, delta=1e-3)
     problem = replace(points_problem(), trainer=Sgd(batch_size=5, epochs=2), privacy=privacy)
     lines: list[dict[str, Any]] = []
-    simulate(problem, make_algorithm(name), SimulationConfig(rounds=3), listener=lambda line, _: lines.append(line))
+    simulate(problem, make_algorithm(name), SimulationConfig(rounds=3), callback=KeepLines(lines))
     assert bool(lines[-1]["budget_spent"]) == stops
 
 

@@ -21,11 +21,12 @@ from fedfomo.privacy.accountant import Query, epsilon_of
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.engine import PrivacyEngine
 from fedfomo.privacy.private_data import PrivateExamples, SystemNoise
+from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
 from fedfomo.sites.site_data import client_data
-from toy_problems import digest, points_problem, with_batch_norm
+from toy_problems import KeepLines, digest, points_problem, with_batch_norm
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
 RUN = ["run", "--clients", "6", "--distributions", "2", "--rounds", "8", "--workers", "2"]
@@ -116,19 +117,15 @@ def test_a_private_run_killed_twice_ends_like_one_left_alone(tmp_path: Path) -> 
     assert epsilons[0] < epsilons[-1]
 
 
-class _Interrupt:
-    """A watcher that ends a run in the middle of a round."""
+class _Interrupt(Callback):
+    """Ends a run in the middle of a round."""
 
     def __init__(self, during: int) -> None:
         self._during = during
 
-    def start(self, rounds_done: int) -> None: ...
-
     def client_done(self, round: int, client: int) -> None:
         if round == self._during:
             raise KeyboardInterrupt
-
-    def round_done(self, *_: object) -> None: ...
 
 
 @pytest.mark.parametrize(("mode", "times"), [("research", 3), ("deployment", 4)])
@@ -137,8 +134,8 @@ def test_in_deployment_a_round_that_is_played_again_is_paid_again(tmp_path: Path
     for during in (1, None):
         home = RunDirectory(tmp_path, "same", print)
         try:
-            watcher = None if during is None else _Interrupt(during)
-            result = simulate(problem, make_algorithm("fedavg"), SimulationConfig(rounds=3), home, watcher)
+            callback = None if during is None else _Interrupt(during)
+            result = simulate(problem, make_algorithm("fedavg"), SimulationConfig(rounds=3), home, callback)
         except KeyboardInterrupt:
             assert during == 1
         finally:
@@ -174,9 +171,7 @@ def test_who_cannot_pay_for_the_last_update_takes_nothing_in_it() -> None:
     budget = epsilon_of({Query("validation", 4.0, 1.0): 2 + 7}, "validation", 1e-3)
     lines: list[dict[str, Any]] = []
     problem = private(noise=50.0, validation_noise=4.0, budget=budget)
-    result = simulate(
-        problem, make_algorithm("fedfomo"), SimulationConfig(rounds=3), listener=lambda line, _: lines.append(line)
-    )
+    result = simulate(problem, make_algorithm("fedfomo"), SimulationConfig(rounds=3), callback=KeepLines(lines))
     assert [len(line["budget_spent"]) for line in lines] == [0, 0, 6]
     assert result.taken is not None
     uploaded = [

@@ -13,7 +13,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.runs import trackers
 from fedfomo.runs.trackers import figures_of, open_tracker
-from fedfomo.simulation.client_batching import Timings
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
@@ -124,12 +124,13 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(
 
 
 def test_a_round_is_safe_before_anybody_hears_of_it(tmp_path: Path) -> None:
-    def hear(line: dict[str, Any], seconds: Timings) -> None:
-        raise ConnectionError("away")
+    class Away(Callback):
+        def round_done(self, finished: FinishedRound) -> None:
+            raise ConnectionError("away")
 
     home = RunDirectory(tmp_path, "same", print)
     with pytest.raises(ConnectionError):
-        simulate(points_problem(), make_algorithm("fedavg"), SimulationConfig(rounds=2), home, listener=hear)
+        simulate(points_problem(), make_algorithm("fedavg"), SimulationConfig(rounds=2), home, callback=Away())
     home.close()
     home = RunDirectory(tmp_path, "same", print)
     kept = home.checkpoints.newest("same")

@@ -1,7 +1,6 @@
 """Clients that drop out or are late: drawn reproducibly, told in the log, and never heard of afterwards."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,14 @@ import pytest
 
 from cli_calls import SMALL, call
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.model import Score
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.privacy.config import Privacy
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.transport import Failures, draw_failures
 from fedfomo.testing import digest_of
-from toy_problems import points_problem
+from toy_problems import KeepLines, points_problem
 
 FAILING = SimulationConfig(rounds=6, client_dropout=0.3, late_fraction=0.2)
 
@@ -25,7 +24,7 @@ FAILING = SimulationConfig(rounds=6, client_dropout=0.3, late_fraction=0.2)
 def _lines(plan: SimulationConfig, method: str = "fedfomo", **changes: Any) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     problem = replace(points_problem(), **changes)
-    simulate(problem, make_algorithm(method), plan, listener=lambda line, _: lines.append(line))
+    simulate(problem, make_algorithm(method), plan, callback=KeepLines(lines))
     return lines
 
 
@@ -81,25 +80,21 @@ def test_who_is_late_has_paid_and_who_dropped_out_has_not() -> None:
             spent[client] = epsilon["training"]
 
 
-class _Interrupt:
-    def start(self, rounds_done: int) -> None: ...
-
-    def client_done(self, round: int, client: int) -> None: ...
-
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
-        if round == 2:
+class _Interrupt(Callback):
+    def round_done(self, finished: FinishedRound) -> None:
+        if finished.round == 2:
             raise KeyboardInterrupt
 
 
 def test_a_run_that_is_interrupted_goes_on_with_the_same_failures(tmp_path: Path) -> None:
     problem, algorithm = points_problem(), make_algorithm("fedfomo")
     digests: list[str] = []
-    for name, watchers in (("alone", [None]), ("interrupted", [_Interrupt(), None])):
+    for name, callbacks in (("alone", [None]), ("interrupted", [_Interrupt(), None])):
         (tmp_path / name).mkdir()
-        for watcher in watchers:
+        for callback in callbacks:
             home = RunDirectory(tmp_path / name, "same", print)
             try:
-                digests.append(digest_of(simulate(problem, algorithm, FAILING, home, watcher)))
+                digests.append(digest_of(simulate(problem, algorithm, FAILING, home, callback)))
             except KeyboardInterrupt:
                 continue
             finally:

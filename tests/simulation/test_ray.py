@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.core import messages
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import Sgd, TrainingJob
-from fedfomo.core.model import Model, Score
+from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.tensor_store import TensorStore
@@ -34,6 +34,7 @@ from fedfomo.runs.config import RunConfig
 from fedfomo.runs.config_io import build
 from fedfomo.runs.run import _digest
 from fedfomo.runs.setup import prepare
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import WorkerError, WorkerLostError, read_reply, to_json
 from fedfomo.simulation.problem import FederatedProblem
@@ -166,7 +167,7 @@ def test_the_bits_are_those_of_one_process_and_of_several(cluster: None, case: s
     assert _run(case) == _run(case, executor="processes") == _run(case, executor="processes", workers=0)
 
 
-class _Watcher:
+class _Stop(Callback):
     """Stops a run, as Ctrl-C would, if asked to: in the midst of a round, or after it."""
 
     def __init__(self, stop: str = "never") -> None:
@@ -180,7 +181,7 @@ class _Watcher:
         if self._stop == "in the midst":
             raise KeyboardInterrupt
 
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+    def round_done(self, finished: FinishedRound) -> None:
         if self._stop == "after a round":
             raise KeyboardInterrupt
 
@@ -197,11 +198,11 @@ def test_a_run_can_go_on_in_other_hands(cluster: None, tmp_path: Path) -> None:
     home = RunDirectory(tmp_path, "a", pytest.fail)  # it would be told of files that are not what they were
     problem, algorithm = points_problem(), make_algorithm("fedfomo")
     with pytest.raises(KeyboardInterrupt):
-        simulate(problem, algorithm, replace(TWO_WORKERS, workers=1), home, _Watcher(stop="after a round"))
-    alone, watcher = SimulationConfig(rounds=2), _Watcher()
-    result = simulate(problem, algorithm, alone, home, watcher)
+        simulate(problem, algorithm, replace(TWO_WORKERS, workers=1), home, _Stop(stop="after a round"))
+    alone, heard = SimulationConfig(rounds=2), _Stop()
+    result = simulate(problem, algorithm, alone, home, heard)
     home.close()
-    assert watcher.rounds_done == 1
+    assert heard.rounds_done == 1
     assert digest_of(result) == digest_of(simulate(problem, algorithm, alone))
 
 
@@ -212,7 +213,7 @@ def test_a_cluster_that_was_entered_before_is_not_left(cluster: None) -> None:
     ray.init(log_to_driver=False)
     try:
         with pytest.raises(KeyboardInterrupt):
-            simulate(problem, algorithm, TWO_WORKERS, watcher=_Watcher(stop="in the midst"))
+            simulate(problem, algorithm, TWO_WORKERS, callback=_Stop(stop="in the midst"))
         deadline = time.monotonic() + 60
         while ray.available_resources().get("CPU") != 2:  # the actors are gone, though
             assert time.monotonic() < deadline

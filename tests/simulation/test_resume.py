@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,12 @@ from faults import Disk
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import Sgd
-from fedfomo.core.model import Model, Score
+from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError
 from fedfomo.runs.config_io import to_cli
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import MOST_MATRICES, simulate
@@ -56,18 +56,14 @@ def test_a_run_killed_three_times_ends_like_one_left_alone(tmp_path: Path) -> No
     assert fingerprint(killed) == fingerprint(alone)
 
 
-class _Interrupt:
-    """A watcher that stops a run after some round, as Ctrl-C would."""
+class _Interrupt(Callback):
+    """Stops a run after some round, as Ctrl-C would."""
 
     def __init__(self, after: int) -> None:
         self._after = after
 
-    def start(self, rounds_done: int) -> None: ...
-
-    def client_done(self, round: int, client: int) -> None: ...
-
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
-        if round == self._after:
+    def round_done(self, finished: FinishedRound) -> None:
+        if finished.round == self._after:
             raise KeyboardInterrupt
 
 
@@ -88,8 +84,8 @@ def _run(folder: Path, interrupt_after: int | None = None, told: list[str] | Non
     folder.mkdir(exist_ok=True)
     home = RunDirectory(folder, configuration, (told if told is not None else []).append)
     try:
-        watcher = None if interrupt_after is None else _Interrupt(interrupt_after)
-        result = simulate(_problem_once(), make_algorithm("fedfomo"), SimulationConfig(rounds=6), home, watcher)
+        callback = None if interrupt_after is None else _Interrupt(interrupt_after)
+        result = simulate(_problem_once(), make_algorithm("fedfomo"), SimulationConfig(rounds=6), home, callback)
         return torch.stack(list(result.models.values())), (folder / "rounds.jsonl").read_bytes()
     finally:
         home.close()

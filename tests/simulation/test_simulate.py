@@ -9,6 +9,7 @@ from torch import Tensor
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model
+from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.executors import WorkerError
 from fedfomo.simulation.simulate import SimulationConfig, simulate
 from toy_problems import DivergesOnce, digest, points_problem
@@ -46,13 +47,11 @@ class StopError(Exception):
     """Ends a run as soon as it starts."""
 
 
-class Impatient:
-    """A watcher that stops what it watches."""
+class Impatient(Callback):
+    """Stops what it follows."""
 
     def start(self, rounds_done: int) -> None:
         raise StopError
-
-    client_done = round_done = start
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -60,11 +59,11 @@ def test_a_run_of_many_rounds_starts_at_once(participation: float) -> None:
     began = time.process_time()
     with pytest.raises(StopError):
         simulate(
-            points_problem(), make_algorithm("local"), SimulationConfig(10**12, participation), watcher=Impatient()
+            points_problem(), make_algorithm("local"), SimulationConfig(10**12, participation), callback=Impatient()
         )
     assert time.process_time() - began < 1
 
 
 def test_no_more_workers_than_clients_are_hired() -> None:
     with pytest.raises(StopError):
-        simulate(points_problem(2), make_algorithm("local"), SimulationConfig(1, workers=10**6), watcher=Impatient())
+        simulate(points_problem(2), make_algorithm("local"), SimulationConfig(1, workers=10**6), callback=Impatient())

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 import fedfomo
 from cli_calls import call, refused
 from fedfomo.algorithms import make_algorithm
-from fedfomo.core.model import Score
 from fedfomo.errors import InputError
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 
 Sites = dict[str, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]
 
@@ -43,7 +42,7 @@ def federated(**arguments: Any) -> fedfomo.FederationResult:
     return fedfomo.federate(network, four_sites(), **{**USUAL, **arguments})
 
 
-class Callback:
+class Counter(Callback):
     """Counts rounds, and ends a run in the midst."""
 
     def __init__(self, end_after: int | None = None, by: str = "interrupt") -> None:
@@ -51,13 +50,7 @@ class Callback:
         self._end_after = end_after
         self._by = by
 
-    def start(self, rounds_done: int) -> None:
-        pass
-
-    def client_done(self, round: int, client: int) -> None:
-        pass
-
-    def round_done(self, round: int, after_update: Mapping[int, Score], after_training: Mapping[int, Score]) -> None:
+    def round_done(self, finished: FinishedRound) -> None:
         self.rounds += 1
         if self.rounds == self._end_after:
             if self._by == "kill":
@@ -100,7 +93,7 @@ def test_a_folder_changes_no_bit(whole: fedfomo.FederationResult) -> None:
 
 
 def test_what_is_finished_is_read_and_not_run_again(whole: fedfomo.FederationResult) -> None:
-    counter = Callback()
+    counter = Counter()
     again = federated(out=whole.folder.parent, callback=counter)
     assert counter.rounds == 0
     assert same_models(again, whole)
@@ -112,8 +105,8 @@ def test_after_an_interruption_it_goes_on_to_the_same_bits(
     whole: fedfomo.FederationResult, tmp_path: Path, rounds: int
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        federated(out=tmp_path / "run", callback=Callback(rounds))
-    counter = Callback()
+        federated(out=tmp_path / "run", callback=Counter(rounds))
+    counter = Counter()
     resumed = federated(out=tmp_path / "run", callback=counter)
     assert counter.rounds == 12 - rounds
     assert same_models(resumed, whole)
@@ -127,7 +120,7 @@ def test_after_an_interruption_it_goes_on_to_the_same_bits(
 def test_after_kill_it_goes_on_to_the_same_bits(whole: fedfomo.FederationResult, tmp_path: Path) -> None:
     program = (
         "from pathlib import Path; from sites.test_run_folders import *;"
-        f"federated(out={str(tmp_path / 'run')!r}, callback=Callback(2, 'kill'))"
+        f"federated(out={str(tmp_path / 'run')!r}, callback=Counter(2, 'kill'))"
     )
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path})
@@ -187,7 +180,7 @@ def test_folders_of_something_else_are_refused(tmp_path: Path) -> None:
 def test_baselines_and_seeds_can_be_added_later(tmp_path: Path) -> None:
     out = tmp_path / "run"
     first = federated(out=out, baselines=())
-    counter = Callback()
+    counter = Counter()
     more = federated(out=out, baselines="ditto", seeds=(0, 1), callback=counter)
     assert counter.rounds == 4 + 3 * 4
     assert same_models(first, more)

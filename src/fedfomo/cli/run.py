@@ -93,6 +93,7 @@ def play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -
     from fedfomo.runs.progress import RunBar
     from fedfomo.runs.run import run_or_resume
     from fedfomo.runs.trackers import track_run
+    from fedfomo.simulation.callbacks import Callbacks
     from fedfomo.simulation.executors import WorkerLostError
 
     plan, clients = prepared.plan, len(prepared.problem.clients)
@@ -102,7 +103,7 @@ def play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -
         bar = RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients)
         facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
         with bar, track_run(config.setting.track, folder, facts, warn) as tracked:
-            record = run_or_resume(folder, prepared, bar, warn, tracked)
+            record = run_or_resume(folder, prepared, Callbacks(tracked, bar), warn)
     except KeyboardInterrupt as stop:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", stop_code(stop))
     except OSError as error:

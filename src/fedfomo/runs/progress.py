@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedfomo.simulation.callbacks import Callback, FinishedRound
+
 if TYPE_CHECKING:
     from fedfomo.core.client import ClientId
     from fedfomo.core.model import Score
 
 
-class RunBar:
+class RunBar(Callback):
     """Follows one run: a bar in a terminal, a line every now and then elsewhere."""
 
     def __init__(self, console: Console, title: str, rounds: int, cohort: int, clients: int) -> None:
@@ -53,17 +55,16 @@ class RunBar:
         """Advance."""
         self._progress.advance(self._task)
 
-    def round_done(
-        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
-    ) -> None:
+    def round_done(self, finished: FinishedRound) -> None:
         """Show the accuracy of the clients that took part; who dropped out was not counted before."""
-        self._progress.update(self._task, completed=(round + 1) * self._cohort)
-        if not after_update:
+        number = finished.round + 1
+        self._progress.update(self._task, completed=number * self._cohort)
+        if not finished.after_update:
             return
-        accuracy = f"accuracy {_mean(after_update):.3f}, trained {_mean(after_training):.3f}"
-        self._progress.update(self._task, accuracy=f"round {round + 1}/{self._rounds}  {accuracy}")
-        if not self._console.is_terminal and (round + 1) % max(1, self._rounds // 4) == 0:
-            self._console.print(f"{self._title}: round {round + 1}/{self._rounds}, {accuracy}")
+        accuracy = f"accuracy {_mean(finished.after_update):.3f}, trained {_mean(finished.after_training):.3f}"
+        self._progress.update(self._task, accuracy=f"round {number}/{self._rounds}  {accuracy}")
+        if not self._console.is_terminal and number % max(1, self._rounds // 4) == 0:
+            self._console.print(f"{self._title}: round {number}/{self._rounds}, {accuracy}")
 
 
 def _mean(scores: Mapping[ClientId, Score]) -> float:

@@ -39,7 +39,7 @@ from fedfomo.runs.provenance import (
     write_environment,
 )
 from fedfomo.runs.setup import Prepared
-from fedfomo.simulation.callbacks import Listener, Watcher
+from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
@@ -119,9 +119,7 @@ def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
     write_environment(folder, {**environment_of(prepared, config.setting), **method_file(config.method)})
 
 
-def run_or_resume(
-    folder: Path, prepared: Prepared, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
-) -> RunRecord:
+def run_or_resume(folder: Path, prepared: Prepared, callback: Callback | None, tell: Tell) -> RunRecord:
     """Run what is left of a run on a named data set, from its configuration and its newest checkpoint."""
     config = read_config(folder)
     if (folder / "environment.json").exists():
@@ -137,39 +135,37 @@ def run_or_resume(
         environment={**environment_of(prepared, config.setting), **method_file(config.method)},
         digest=_digest(config, prepared),
     )
-    return play(folder, planned, watcher, tell, listener)
+    return play(folder, planned, callback, tell)
 
 
-def play(
-    folder: Path, run: PreparedRun, watcher: Watcher | None, tell: Tell, listener: Listener | None = None
-) -> RunRecord:
+def play(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) -> RunRecord:
     """Play what is left of a run, from its newest checkpoint; of a finished one, read the record."""
     if (folder / "environment.json").exists():
         check_clients(folder, run.environment)
     finished = folder / "result.json"
     if finished.exists() and not RunDirectory.needs_clearing(folder):
         return read_record(folder)
-    home = RunDirectory(folder, run.digest, tell)
+    directory = RunDirectory(folder, run.digest, tell)
     started = time.monotonic()
     try:
         if finished.exists():  # whoever finished the run was killed before it had cleared up, or was here until now
-            home.remove_checkpoints()
+            directory.remove_checkpoints()
             return read_record(folder)
         if not (folder / "config.toml").exists():
             write_atomically(folder / "config.toml", run.config.encode())
         if not (folder / "environment.json").exists():
             write_environment(folder, run.environment)
         check_machine(folder, tell)
-        result = simulate(run.problem, run.algorithm, run.plan, home, watcher, listener)
+        result = simulate(run.problem, run.algorithm, run.plan, directory, callback)
         network = run.problem.model_of(run.algorithm)
         for client, model in result.models.items():
-            home.write_tensors(_model_file(client), network.state_dict(model))
+            directory.write_tensors(_model_file(client), network.state_dict(model))
         record = _record(run, result, time.monotonic() - started)
         write_atomically(finished, to_json(asdict(record), indent=1).encode())
-        home.remove_checkpoints()
+        directory.remove_checkpoints()
         return record
     finally:
-        home.close()
+        directory.close()
 
 
 def load_models(folder: Path, model: Model, record: RunRecord) -> list[torch.Tensor] | None:

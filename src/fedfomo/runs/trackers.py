@@ -11,14 +11,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fedfomo.errors import InputError, unknown
 from fedfomo.runs.metrics import percentile
-
-if TYPE_CHECKING:
-    from fedfomo.simulation.callbacks import Listener
-    from fedfomo.simulation.client_batching import Timings
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
@@ -50,7 +47,7 @@ def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
 @contextmanager
 def track_run(
     names: Sequence[str], folder: Path, config: Mapping[str, Any], tell: Callable[[str], None]
-) -> Generator[Listener | None]:
+) -> Generator[Callback | None]:
     """Open the trackers that were asked for, for one run; one that fails is told no more, and no run ends for it."""
     trackers: dict[str, Tracker] = {}
 
@@ -65,8 +62,9 @@ def track_run(
             except Exception as error:  # whatever a service or a network can do
                 give_up(name, error)
 
-    def hear(line: dict[str, Any], seconds: Timings) -> None:
-        each(lambda tracker: tracker.log(line["round"] + 1, figures_of(line)))
+    class Tracked(Callback):
+        def round_done(self, finished: FinishedRound) -> None:
+            each(lambda tracker: tracker.log(finished.round + 1, figures_of(finished.line)))
 
     try:
         for name in names:
@@ -76,7 +74,7 @@ def track_run(
                 raise
             except Exception as error:
                 give_up(name, error)
-        yield hear if trackers else None
+        yield Tracked() if trackers else None
     finally:
         each(lambda tracker: tracker.close())
 

@@ -1,32 +1,62 @@
-"""Who is told how a run goes on."""
+"""Following a run while it goes on.
+
+Nothing here imports torch when it runs: command lines that only name trackers or progress bars start at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from fedfomo.core.client import ClientId
-from fedfomo.core.model import Score
-from fedfomo.simulation.client_batching import Timings
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fedfomo.core.client import ClientId
+    from fedfomo.core.model import Score
+    from fedfomo.simulation.client_batching import Timings
 
 
-class Watcher(Protocol):
-    """Is told how a run goes on."""
+@dataclass(frozen=True)
+class FinishedRound:
+    """A round whose checkpoint is saved."""
+
+    round: int
+    after_update: Mapping[ClientId, Score]  # of the clients that took part, if they were scored
+    after_training: Mapping[ClientId, Score]
+    line: Mapping[str, Any]  # the round's line of rounds.jsonl, as it would be read back
+    seconds: Timings  # where the round's time went
+
+
+class Callback:
+    """Is called while a run goes on; override what you need. Whatever a method raises ends the run."""
 
     def start(self, rounds_done: int) -> None:
-        """Called once, with the rounds that a checkpoint had already."""
-        ...
+        """Called once, with the number of rounds that a checkpoint had already."""
 
     def client_done(self, round: int, client: ClientId) -> None:
         """Called for every client's work; after the last round, for the last federated update."""
-        ...
 
-    def round_done(
-        self, round: int, after_update: Mapping[ClientId, Score], after_training: Mapping[ClientId, Score]
-    ) -> None:
-        """Called after every round with the scores of the clients that took part, if they were scored."""
-        ...
+    def round_done(self, finished: FinishedRound) -> None:
+        """Called after every round, when its checkpoint is saved."""
 
 
-Listener = Callable[[dict[str, Any], Timings], None]
-"""Is told each round's line of the log, as it would be read back, and where the round's time went."""
+class Callbacks(Callback):
+    """Several callbacks, called in order."""
+
+    def __init__(self, *callbacks: Callback | None) -> None:
+        self._callbacks = [callback for callback in callbacks if callback is not None]
+
+    def start(self, rounds_done: int) -> None:
+        """Call each."""
+        for callback in self._callbacks:
+            callback.start(rounds_done)
+
+    def client_done(self, round: int, client: ClientId) -> None:
+        """Call each."""
+        for callback in self._callbacks:
+            callback.client_done(round, client)
+
+    def round_done(self, finished: FinishedRound) -> None:
+        """Call each."""
+        for callback in self._callbacks:
+            callback.round_done(finished)

@@ -35,7 +35,7 @@ from fedfomo.engine.runner import PlayedRound, Runner
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.io import to_json
 from fedfomo.privacy.accountant import EpsilonSpent, from_rows
-from fedfomo.simulation.callbacks import Listener, Watcher
+from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import Executor, make_executor
@@ -70,21 +70,20 @@ class RunResult:
 def simulate(
     problem: FederatedProblem,
     algorithm: AnyAlgorithm,
-    plan: SimulationConfig,
-    home: RunDirectory | None = None,
-    watcher: Watcher | None = None,
-    listener: Listener | None = None,
+    config: SimulationConfig,
+    run_directory: RunDirectory | None = None,
+    callback: Callback | None = None,
 ) -> RunResult:
     """Run all rounds, or those that a checkpoint leaves to run, and one more federated update at the end."""
-    with _tensor_files(home) as files, one_torch_thread():
-        setup = RunSetup.of(problem, algorithm, plan.rounds, may_stack=plan.vectorise)
+    with _tensor_files(run_directory) as files, one_torch_thread():
+        setup = RunSetup.of(problem, algorithm, config.rounds, may_stack=config.vectorise)
         make_runner = partial(ClientRunner, setup)
-        if plan.executor == "ray":
-            executor: Executor = RayExecutor(make_runner, files, max(1, plan.workers))
+        if config.executor == "ray":
+            executor: Executor = RayExecutor(make_runner, files, max(1, config.workers))
         else:
-            executor = make_executor(lambda: make_runner(files.reopen()), min(plan.workers, len(problem.clients)))
+            executor = make_executor(lambda: make_runner(files.reopen()), min(config.workers, len(problem.clients)))
         try:
-            run = _SimulatedRun(setup, plan, home, watcher, listener, files, executor)
+            run = _SimulatedRun(setup, config, run_directory, callback or Callback(), files, executor)
             return run.finish(run.run())
         finally:
             executor.close()
@@ -98,8 +97,7 @@ class _SimulatedRun(Runner):
         setup: RunSetup,
         config: SimulationConfig,
         run_dir: RunDirectory | None,
-        watcher: Watcher | None,
-        listener: Listener | None,
+        callback: Callback,
         files: TensorStore,
         executor: Executor,
     ) -> None:
@@ -108,22 +106,19 @@ class _SimulatedRun(Runner):
         super().__init__(federation, config.rounds, files, run_dir)
         self._problem = problem
         self._config = config
-        self._watcher = watcher
-        self._listener = listener
+        self._callback = callback
         self._privacy = setup.privacy
         self._seconds = Timings()  # of the last round
         # A client's last training is always scored, or "after training" would speak of fewer clients than there are.
         self._last_round = self._last_rounds()
         policy = BatchPolicy(setup.is_stacked, config.workers, 4 * len(problem.initial))
-        client_done = watcher.client_done if watcher else None
-        self._transport = SimulatedTransport(problem, algorithm, executor, files, policy, client_done)
+        self._transport = SimulatedTransport(problem, algorithm, executor, files, policy, callback.client_done)
 
     def start_server(self) -> Any:
         return self.federation.algorithm.start_server(self._problem.start(self.rounds))
 
     def on_start(self, rounds_done: int) -> None:
-        if self._watcher:
-            self._watcher.start(rounds_done)
+        self._callback.start(rounds_done)
 
     def play_round(self, before: Checkpoint) -> PlayedRound:
         round, transport = before.rounds_done, self._transport  # noqa: A001
@@ -151,10 +146,8 @@ class _SimulatedRun(Runner):
         )
 
     def on_round_saved(self, round: int, played: PlayedRound) -> None:
-        if self._listener:
-            self._listener(json.loads(to_json(played.log)), self._seconds)
-        if self._watcher:
-            self._watcher.round_done(round, *self._transport.scores())
+        line = json.loads(to_json(played.log))
+        self._callback.round_done(FinishedRound(round, *self._transport.scores(), line, self._seconds))
 
     def finish(self, last: Checkpoint) -> RunResult:
         """Let every client, not only the last cohort, personalise once more."""
@@ -250,9 +243,9 @@ class _SimulatedRun(Runner):
 
 
 @contextmanager
-def _tensor_files(home: RunDirectory | None) -> Generator[TensorStore]:
-    if home is not None:
-        yield home.tensors
+def _tensor_files(run_directory: RunDirectory | None) -> Generator[TensorStore]:
+    if run_directory is not None:
+        yield run_directory.tensors
     else:
         with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
             yield TensorStore(Path(folder), durable=False)

@@ -51,7 +51,7 @@ from fedfomo.runs.progress import RunBar
 from fedfomo.runs.provenance import method_file
 from fedfomo.runs.run import PreparedRun, RunRecord, absolute_method, load_models, play
 from fedfomo.runs.trackers import track_run
-from fedfomo.simulation.callbacks import Watcher
+from fedfomo.simulation.callbacks import Callback, Callbacks
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.sites.site_data import (
@@ -174,7 +174,7 @@ def federate(
     out: str | Path | None = None,
     progress: bool | None = None,
     track: Sequence[str] | str = (),
-    callback: Watcher | None = None,
+    callback: Callback | None = None,
 ) -> FederationResult:
     """Let sites learn from each other, each for its own target, and compare with training alone.
 
@@ -199,7 +199,7 @@ def federate(
             and reads what is finished; without it, nothing is kept.
         progress: Whether to show progress on stderr; by default if that is a terminal.
         track: Trackers to send each round's figures to: tensorboard, mlflow, wandb.
-        callback: Is told how the runs go on.
+        callback: Is called while the runs go on (`fedfomo.simulation.callbacks.Callback`).
 
     Returns:
         Models, scores and notes by site; the report is computed when it is asked for.
@@ -242,7 +242,7 @@ class _Keeper:
     """Where runs are kept, and who is told of them; a folder that nobody asked for goes with this object."""
 
     def __init__(
-        self, out: str | Path | None, track: tuple[str, ...], progress: bool | None, callback: Watcher | None
+        self, out: str | Path | None, track: tuple[str, ...], progress: bool | None, callback: Callback | None
     ) -> None:
         self.track = track
         self.callback = callback
@@ -454,33 +454,9 @@ def _play_one(folder: Path, run: PreparedRun, keeper: _Keeper) -> RunRecord:
     bar = RunBar(keeper.console, title, run.plan.rounds, cohort_size(sites, run.plan.participation), sites)
     shown = bar if keeper.shows_progress else nullcontext()
     facts = {"method": run.method, "seed": run.seed, "rounds": run.plan.rounds, **run.options}
-    watchers = [watcher for watcher in (bar if keeper.shows_progress else None, keeper.callback) if watcher]
     with shown, track_run(keeper.track, folder, facts, warnings.warn) as tracked:
-        return play(folder, run, _Watchers(watchers) if watchers else None, warnings.warn, tracked)
-
-
-class _Watchers:
-    """Several who are told how a run goes on."""
-
-    def __init__(self, all: Sequence[Watcher]) -> None:
-        self._all = all
-
-    def start(self, rounds_done: int) -> None:
-        for each in self._all:
-            each.start(rounds_done)
-
-    def client_done(self, round: int, client: int) -> None:
-        for each in self._all:
-            each.client_done(round, client)
-
-    def round_done(
-        self,
-        round: int,
-        after_update: Mapping[int, Score],
-        after_training: Mapping[int, Score],
-    ) -> None:
-        for each in self._all:
-            each.round_done(round, after_update, after_training)
+        callback = Callbacks(tracked, bar if keeper.shows_progress else None, keeper.callback)
+        return play(folder, run, callback, warnings.warn)
 
 
 def _by_name(names: Sequence[str], values: Mapping[int, T]) -> dict[str, T]:
