@@ -41,7 +41,7 @@ from fedfomo.deployment.protocol import (
 )
 from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
 from fedfomo.deployment.site_state import SiteMemory
-from fedfomo.deployment.user_model import layout_digest, load_model, load_own_data
+from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
@@ -66,6 +66,7 @@ class SiteClient:
         self._folder = data
         self._memory = SiteMemory(site.memory)
         self._data: ClientData | None = None
+        self._loaded: _Loaded | None = None
 
     def carry_out(self, content: bytes, until: float) -> bytes:
         """Do what a request says and return the answer; what cannot be done, or in time, is answered with a fault."""
@@ -127,11 +128,10 @@ class SiteClient:
 
     def _understand(self, request: Envelope) -> _Task:
         header = request.header
-        own = load_model(self._site.model, header["seed"], header["channels_last"])
+        loaded = self._load(header)
+        own, algorithm = loaded.own, loaded.algorithm
         if layout_digest(own.model) != header["layout"]:
             raise InputError("this site's model.py builds another network than the server's: use the same file")
-        algorithm = make_method(header["method"], header["options"])
-        model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
         initial = self._initial(request, len(own.initial))
         start = FederationInfo(initial, own.model.layout, header["num_clients"], header["rounds"])
         declared = messages_of(algorithm)
@@ -143,7 +143,20 @@ class SiteClient:
         if self._data is None:
             with _hide_details("its data"):
                 self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
-        return _Task(header, algorithm, start, model, self._data, download, memory)
+        return _Task(header, algorithm, start, loaded.model, self._data, download, memory)
+
+    def _load(self, header: Header) -> _Loaded:
+        """Build the network and the method, or keep those of the last request: they change with `model.py` alone."""
+        path = self._site.model
+        code = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        asked = [header[name] for name in ("seed", "channels_last", "method", "options")]
+        origin = json.dumps([code, *asked])
+        if self._loaded is None or self._loaded.origin != origin:
+            own = load_model(path, header["seed"], header["channels_last"])
+            algorithm = make_method(header["method"], header["options"])
+            model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
+            self._loaded = _Loaded(origin, own, algorithm, model)
+        return self._loaded
 
     def _initial(self, request: Envelope, size: int) -> Tensor:
         sent = part_of(request.tensors, "initial")
@@ -166,6 +179,16 @@ class SiteClient:
         write_atomically(models / "personalised.safetensors", save(state))
         facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": score and asdict(score)}
         write_atomically(models / "personalised.json", json.dumps(facts, indent=1).encode())
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What requests have in common."""
+
+    origin: str  # the code and the settings that all of it was made from
+    own: UserModel
+    algorithm: AnyAlgorithm
+    model: Model  # the network that the method trains: the user's, or one built around it
 
 
 @dataclass(frozen=True)
