@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -32,6 +31,7 @@ from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import InputError
 from fedfomo.runs import setup
 from fedfomo.runs.config import ExperimentConfig, RunConfig
+from fedfomo.runs.config_io import write_toml
 from fedfomo.runs.run import run_or_resume, start_run
 from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.simulation.callbacks import Callback, FinishedRound
@@ -59,12 +59,17 @@ def config_of(method: str = "fedfomo", rounds: int = 3, clients: int = 4, seed: 
     return RunConfig(method, seed=seed, setting=ExperimentConfig(scenario=scenario, rounds=rounds, **setting))
 
 
-@cache
+_prepared: dict[str, Prepared] = {}
+
+
 def prepared_for(config: RunConfig) -> Prepared:
-    prepared = prepare(config.setting, config.seed)
-    # Whatever torch and others load with their first computation is then there before the fork.
-    simulate(prepared.problem, make_algorithm(config.method), replace(prepared.plan, rounds=1))
-    return prepared
+    spelt_out = write_toml(config)
+    if spelt_out not in _prepared:
+        _prepared[spelt_out] = prepare(config.setting, config.seed)
+        # Whatever torch and others load with their first computation is then there before the fork.
+        plan = replace(_prepared[spelt_out].plan, rounds=1)
+        simulate(_prepared[spelt_out].problem, make_algorithm(config.method), plan)
+    return _prepared[spelt_out]
 
 
 @dataclass(frozen=True)

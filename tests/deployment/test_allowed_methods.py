@@ -48,7 +48,11 @@ def test_a_method_that_needs_a_scenario_is_refused_in_words(tmp_path: Path) -> N
 
 
 def test_a_server_does_not_play_a_method_that_sends_examples(tmp_path: Path) -> None:
-    folder = make_federation(tmp_path, method="fedavg-shared")
+    with pytest.raises(InputError, match="'fedavg-shared' sends examples"):
+        make_federation(tmp_path / "refused", method="fedavg-shared")
+    assert not (tmp_path / "refused").exists()
+    folder = make_federation(tmp_path, method="fedavg")
+    folder.settings.write_text(folder.settings.read_text().replace('"fedavg"', '"fedavg-shared"'))
     with pytest.raises(InputError, match="'fedavg-shared' sends examples"):
         play(folder)
     assert models_of(folder) == {}
