@@ -89,5 +89,5 @@ def test_it_computes_twice_as_much() -> None:
 
 def test_a_strength_below_zero_is_refused() -> None:
     for pull in (-1.0, float("nan")):
-        with pytest.raises(InputError, match=r"'lambda_' .* must be (at least 0|a number)"):
+        with pytest.raises(InputError, match=r"'lambda' .* must be (at least 0|a number)"):
             Ditto(lambda_=pull)

@@ -172,7 +172,7 @@ def test_stale_models_count_for_absent_clients() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InputError, match="lambda_"):
+    with pytest.raises(InputError, match="lambda"):
         Mocha(lambda_=-1.0)
     with pytest.raises(InputError, match="relate_every"):
         Mocha(relate_every=0)

@@ -205,7 +205,7 @@ def test_every_example_is_visited_once_an_epoch() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(InputError, match="lambda_"):
+    with pytest.raises(InputError, match="lambda"):
         MochaLinear(lambda_=0.0)
     with pytest.raises(InputError, match="side"):
         MochaLinear(side=0)

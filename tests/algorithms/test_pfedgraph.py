@@ -16,6 +16,7 @@ from fedfomo.algorithms.pfedgraph import (
     onto_simplex,
     similarities,
 )
+from fedfomo.core.options import written
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
@@ -148,5 +149,5 @@ def test_before_any_upload_everybody_gets_the_initial_model() -> None:
 
 def test_impossible_options_are_refused() -> None:
     for options in ({"alpha": 0.0}, {"lambda_": -1.0}):
-        with pytest.raises(InputError, match=next(iter(options))):
+        with pytest.raises(InputError, match=written(next(iter(options)))):
             PFedGraph(**options)
