@@ -9,7 +9,6 @@ from rich.table import Table
 
 from experiments.iclr2021.queue import Stage
 from experiments.iclr2021.results import Results
-from fedfomo.cli.progress import duration
 
 
 def stages_table(stages: Sequence[Stage], results: Results) -> Table:
@@ -47,3 +46,12 @@ def _table(title: str, first: str, *others: str) -> Table:
     for heading in others:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def duration(seconds: float) -> str:
+    """Say a length of time as people do."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

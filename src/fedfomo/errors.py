@@ -1,7 +1,7 @@
 """What a user can put right: one exception for it, and the errors of a disk."""
 
 import errno
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
@@ -16,6 +16,11 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Inpu
     near = nearest(name, known)
     hint = f"did you mean '{near}'?" if near else f"known: {', '.join(sorted(known))}"
     return InputError(f"unknown {kind} '{name}'{where and ' ' + where}: {hint}")
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Write names down with commas between, and no more than a reader takes in."""
+    return ", ".join(names[:most]) + (" and others" if len(names) > most else "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

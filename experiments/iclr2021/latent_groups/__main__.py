@@ -13,8 +13,8 @@ from rich.progress import Progress as ProgressBar
 
 from experiments.iclr2021.latent_groups import build
 from experiments.iclr2021.latent_groups.embedding import Progress, schedule_for
+from experiments.iclr2021.status import duration
 from fedfomo.cli.main import run_and_exit
-from fedfomo.cli.progress import duration
 from fedfomo.cli.terminal import console, require_file
 from fedfomo.datasets.cache import cache_folder
 from fedfomo.datasets.latent_groups import save_groups, user_file

@@ -42,13 +42,8 @@ class AddSiteConfig:
 
 
 @dataclass(frozen=True)
-class RemoveSiteConfig:
+class RemoveSiteConfig(AddSiteConfig):
     """Remove a site from a federation, which may be running. It cannot come back."""
-
-    name: Annotated[str, tyro.conf.Positional]
-    """The site's name."""
-    folder: Path = FOLDER
-    """The federation's folder."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +67,8 @@ class SiteConfig:
 
 
 @dataclass(frozen=True)
-class StatusConfig:
+class StatusConfig(ServerConfig):
     """Show the progress of a federation, which sites answer, and whether its delivery log is intact."""
-
-    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
-    """The federation's folder."""
 
 
 def deploy(arguments: list[str]) -> None:

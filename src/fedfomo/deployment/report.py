@@ -13,7 +13,7 @@ from typing import Any
 from fedfomo.core.model import Score
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.settings import FederationFolder, Site
-from fedfomo.errors import require
+from fedfomo.errors import listed, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
 from fedfomo.runs.config import label_of
@@ -40,7 +40,7 @@ def load_federation(folder: FederationFolder) -> ReportInput:
     affinity: list[list[float]] | None = result.get("affinity")
     names = [site.name for site in sites]
     return ReportInput(
-        title=f"Federation of {len(names)} sites: {', '.join(names[:6])}{' and others' if len(names) > 6 else ''}",
+        title=f"Federation of {len(names)} sites: {listed(names)}",
         method=label_of(config.method),
         algorithm=make_method(config.method, config.options),
         seed=config.seed,

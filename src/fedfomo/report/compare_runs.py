@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -85,29 +85,7 @@ def _pair(
 def comparison_facts(scenarios: list[ScenarioComparison]) -> dict[str, object]:
     """Return what the page of a comparison shows."""
     return {
-        "arenas": [
-            {
-                "title": scenario.title,
-                "seeds": scenario.seeds,
-                "means": compact(scenario.means),
-                "num_seeds": scenario.num_seeds,
-                "duels": [
-                    {
-                        "method": pair.method,
-                        "against": pair.against,
-                        "gaps": compact(pair.gaps),
-                        "mean": compact({"value": pair.mean.value, "low": pair.mean.low, "high": pair.mean.high}),
-                        "worst": compact(pair.worst),
-                        "tenth_percentile": compact(pair.tenth_percentile),
-                        "better": pair.better,
-                        "equal": pair.equal,
-                        "worse": pair.worse,
-                    }
-                    for pair in scenario.pairs
-                ],
-            }
-            for scenario in scenarios
-        ],
+        "scenarios": compact([asdict(scenario) for scenario in scenarios]),
         "metric": "accuracy",
         "is_share": True,
         "method": "",

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError, listed, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.privacy.config import Privacy
 from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
@@ -151,7 +151,7 @@ def _asked(folder: Path) -> _Asked:
             participation=own.participation,
             dropout=0.0,
             privacy=own.privacy_settings,
-            title=f"{len(own.sites)} sites: {', '.join(own.sites[:6])}{' and others' if len(own.sites) > 6 else ''}",
+            title=f"{len(own.sites)} sites: {listed(own.sites)}",
             metric=own.metric,
             names=own.sites,
             commands=[own.call],

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 Matrix = npt.NDArray[np.float64]
 
@@ -39,12 +41,6 @@ def _leaves(distances: Matrix) -> list[int]:
     number = len(distances)
     if number < 3 or not np.any(distances):
         return list(range(number))
-    from sklearn.cluster import AgglomerativeClustering  # takes seconds to import
-
     distances = distances.copy()
     np.fill_diagonal(distances, 0.0)
-    tree = AgglomerativeClustering(1, metric="precomputed", linkage="average").fit(distances)
-    leaves: dict[int, list[int]] = {client: [client] for client in range(number)}
-    for step, (left, right) in enumerate(tree.children_.tolist()):
-        leaves[number + step] = leaves.pop(left) + leaves.pop(right)
-    return leaves[2 * number - 2]
+    return leaves_list(linkage(squareform(distances, checks=False), method="average")).tolist()

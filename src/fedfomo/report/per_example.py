@@ -34,7 +34,7 @@ def score_examples(
     model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData], crosses: bool = False
 ) -> PerExampleScores:
     """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
-    figures = [_figures(model, theta, data.test) for theta, data in zip(thetas, clients, strict=True)]
+    figures = [model.figures(theta, data.test).tolist() for theta, data in zip(thetas, clients, strict=True)]
     if not crosses:
         return PerExampleScores(figures, None, "")
     if len(clients) > CROSS_LIMIT:
@@ -90,10 +90,6 @@ def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[l
         return torch.bincount(examples.labels.long(), minlength=number).tolist()
 
     return [counts(data.train) for data in clients], [counts(data.test) for data in clients]
-
-
-def _figures(model: Model, theta: Tensor, examples: Examples) -> list[float]:
-    return model.figures(theta, examples).tolist()
 
 
 def _alike(tests: Sequence[Examples]) -> list[list[int]]:

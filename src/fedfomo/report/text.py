@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedfomo.errors import listed
 from fedfomo.report.intervals import Estimate
 
 LEAST_SHARE = 0.01  # who gave less is not named
@@ -31,8 +32,7 @@ def site_sentence(
         why = f"its figure on {num_test} test examples is not finite" if num_test else "no test examples"
         return f"{name}: {why}, so nothing can be said"
     named = [(giver, share) for giver, share in contributors.items() if share >= LEAST_SHARE]
-    taken = ", ".join(f"{giver} {share:.0%}".replace("%", " %") for giver, share in named[:MOST_NAMED])
-    taken += " and others" if len(named) > MOST_NAMED else ""
+    taken = listed([f"{giver} {share:.0%}".replace("%", " %") for giver, share in named], MOST_NAMED)
     source = f"; of what it took from others: {taken}" if taken else ""
     if local is None or gain is None:
         return f"{name}: {figure(own.value, is_share)}{source}"

@@ -15,7 +15,7 @@ import tomli_w
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.datasets.bundled import fingerprint
-from fedfomo.errors import reading, require
+from fedfomo.errors import listed, reading, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config_io import load_toml
@@ -24,7 +24,6 @@ from fedfomo.simulation.problem import FederatedProblem
 
 MOST_PROBED = 20  # sites on which a model is tried, to notice another model, loss or metric
 PROBES = 8  # examples of each
-MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ def check_same_call(folder: Path, config: SitesConfig, environment: Mapping[str,
         require(is_same, f"{folder} was begun with {field.name} = {old!r}, and now it is {new!r}: {way_out}")
     data, known = environment["sites"], then.get("sites", {})
     others = [name for name in data if data[name] != known.get(name)]
-    named = ", ".join(others[:MOST_NAMED]) + (" and others" if len(others) > MOST_NAMED else "")
-    require(not others, f"{folder} was begun with other data of {named}: {way_out}")
+    require(not others, f"{folder} was begun with other data of {listed(others)}: {way_out}")
     is_same = environment["model"] == then.get("model")
     require(is_same, f"{folder} was begun with another model, loss or metric: {way_out}")
 

@@ -12,7 +12,7 @@ from fedfomo.core.data import ClientData, can_contribute
 from fedfomo.core.losses import objective_of
 from fedfomo.core.model import Loss, Metric
 from fedfomo.datasets.scenario_summary import overlap
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, listed
 from fedfomo.report.build import TINY_VALIDATION
 from fedfomo.report.per_example import label_counts
 from fedfomo.sites.site_data import (
@@ -117,11 +117,7 @@ def _small_tests(cards: Sequence[SiteSummary]) -> list[str]:
     small = [card.name for card in cards if 0 < card.test < SMALL_TEST]
     if not small:
         return []
-    return [f"fewer than {SMALL_TEST} test examples, so gains will be known roughly only: {_listed(small)}"]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + (" and others" if len(names) > MOST_NAMED else "")
+    return [f"fewer than {SMALL_TEST} test examples, so gains will be known roughly only: {listed(small)}"]
 
 
 def _foreign(cards: Sequence[SiteSummary]) -> list[str]:
@@ -177,7 +173,7 @@ def _privacy(cards: Sequence[SiteSummary]) -> list[str]:
     if not few:
         return [general]
     least = f"fewer than {FEW_FOR_PRIVACY} training examples"
-    return [general, f"privacy: with differential privacy, {least} teach little: {_listed(few)}"]
+    return [general, f"privacy: with differential privacy, {least} teach little: {listed(few)}"]
 
 
 def _batch_norm(module: nn.Module, cards: Sequence[SiteSummary]) -> list[str]:
@@ -191,5 +187,5 @@ def _batch_norm(module: nn.Module, cards: Sequence[SiteSummary]) -> list[str]:
     ]
     small = [card.name for card in cards if 0 < card.train < 8]
     if small:
-        notes.append(f"BatchNorm: with fewer than 8 training examples its statistics are noise: {_listed(small)}")
+        notes.append(f"BatchNorm: with fewer than 8 training examples its statistics are noise: {listed(small)}")
     return notes

@@ -20,8 +20,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedfomo.algorithms import make_algorithm
-from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import Objective, objective_of
@@ -49,11 +48,12 @@ from fedfomo.runs.own_sites import (
 )
 from fedfomo.runs.progress import RunBar
 from fedfomo.runs.provenance import method_file
-from fedfomo.runs.run import PreparedRun, RunRecord, absolute_method, load_models, play
+from fedfomo.runs.run import PreparedRun, RunRecord, load_models, play
 from fedfomo.runs.trackers import track_run
 from fedfomo.simulation.callbacks import Callback, Callbacks
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.sites.arguments import PlannedMethod, check_types, chosen_seeds, planned_methods
 from fedfomo.sites.site_data import (
     VALIDATION_FRACTION,
     Site,
@@ -207,17 +207,17 @@ def federate(
     require_sites(sites, validation_fraction)
     for fault in name_faults(sites):
         raise InputError(fault)
-    _check_types(rounds, participation, seed, workers, trainer, privacy)
+    check_types(rounds, participation, seed, workers, trainer, privacy)
     objective = objective_of(loss, metric)
     trainer, privacy = trainer or Sgd(), privacy or Privacy()
     plan = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
-    methods = _methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
+    methods = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     call: dict[str, Any] = {"method": methods[0].name, "options": methods[0].options, "rounds": rounds}
     call |= {"participation": participation, "trainer": trainer, "loss": loss, "metric": metric}
     call |= {"validation_fraction": validation_fraction}
     if privacy.is_on:
         call["privacy"] = privacy
-    chosen = _chosen_seeds(seed, seeds)
+    chosen = chosen_seeds(seed, seeds)
     keeper = _Keeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)
     prepared = [
         _prepare(make_model, sites, objective, trainer, privacy, each, call, methods, plan, keeper.folder)
@@ -226,16 +226,6 @@ def federate(
     write_parts(keeper.folder, [planned.label for planned in methods], chosen, list(sites))
     first, *others = [_play(runs, keeper) for runs in prepared]
     return replace(first, further_seeds={other.seed: other for other in others})
-
-
-@dataclass(frozen=True)
-class _Method:
-    """A method that is to be run, and what its folders are called."""
-
-    label: str
-    name: str
-    algorithm: AnyAlgorithm
-    options: dict[str, Any]
 
 
 class _Keeper:
@@ -279,57 +269,6 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_types(
-    rounds: object, participation: object, seed: object, workers: object, trainer: object, privacy: object
-) -> None:
-    """Refuse, in words, what an annotation alone does not."""
-    for name, value in (("rounds", rounds), ("seed", seed), ("workers", workers)):
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        require(is_whole or (name == "workers" and value is None), f"{name} must be a whole number, not {value!r}")
-    is_number = isinstance(participation, int | float)
-    require(is_number, f"participation must be a number above 0 and at most 1, not {participation!r}")
-    can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
-    require(can_train, f"trainer must be an object such as fedfomo.Sgd(learning_rate=0.1), not {trainer!r}")
-    is_privacy = privacy is None or isinstance(privacy, Privacy)
-    require(is_privacy, f"privacy must be fedfomo.Privacy(noise=1.0) or another, not {privacy!r}")
-
-
-def _chosen_seeds(seed: int, seeds: Sequence[int] | None) -> list[int]:
-    if seeds is None:
-        return [seed]
-    is_list = isinstance(seeds, Sequence) and all(isinstance(each, int) for each in seeds)  # pyright: ignore[reportUnnecessaryIsInstance]
-    require(is_list and len(seeds) > 0, f"seeds must be some whole numbers, such as (0, 1, 2), not {seeds!r}")
-    require(len(set(seeds)) == len(seeds), "a seed is given twice: it would count one run as two")
-    return list(seeds)
-
-
-def _methods(method: str | AnyAlgorithm, options: Mapping[str, Any] | None, baselines: Sequence[str]) -> list[_Method]:
-    """Return the method, training alone and the baselines, each once."""
-    require(options is None or isinstance(options, Mapping), f"options are a mapping by name, not {options!r}")  # pyright: ignore[reportUnnecessaryIsInstance]
-    if isinstance(method, str):
-        algorithm, name, given = make_algorithm(method, options), absolute_method(method), dict(options or {})
-    else:
-        require(not options, "options go with the name of a method: an algorithm object has its own")
-        algorithm, name = method, _name_of(method)
-        given = {key: value for key, value in vars(method).items() if value is not None}
-    plain = [
-        _Method(label_of(each), absolute_method(each), make_algorithm(each), {})
-        for each in dict.fromkeys(("local", *baselines))
-    ]
-    others = [other for other in plain if other.algorithm != algorithm]
-    # The same method with and without options: both are run, in folders of their own.
-    label = label_of(name) + ("-with-options" if name in [other.name for other in others] else "")
-    return [_Method(label, name, algorithm, given), *others]
-
-
-def _name_of(algorithm: object) -> str:
-    require(not isinstance(algorithm, type), f"method must be an object: {algorithm!r} is a class, call it")
-    if not isinstance(algorithm, Algorithm):
-        raise InputError(f"method must be a name or an algorithm object, not {algorithm!r}")
-    own = vars(type(algorithm)).get("name")  # what a class inherits is the name of another method
-    return own or type(algorithm).__name__
-
-
 def _prepare(
     make_model: Callable[[], nn.Module],
     sites: Mapping[str, Site],
@@ -338,7 +277,7 @@ def _prepare(
     privacy: Privacy,
     seed: int,
     call: Mapping[str, Any],
-    methods: Sequence[_Method],
+    methods: Sequence[PlannedMethod],
     plan: SimulationConfig,
     out: Path,
 ) -> _Runs:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedfomo.core.archives import read_npz, read_tensors
 from fedfomo.core.data import Examples
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError, listed, require
 
 SUFFIXES = (".npz", ".safetensors", ".csv")
 PARTS = (("train", "validation", "test"), ("train", "target"))
@@ -22,7 +22,6 @@ LAYOUT = (
     "a folder for each site, in it train and target, or train, validation and test, each as .npz or .safetensors with"
     " `inputs` and `labels`, or as .csv with a heading and a column `label`"
 )
-MOST_NAMED = 5
 MOST_CLASSES = 2**31
 
 Labels = Literal["classes", "numbers"]
@@ -139,5 +138,4 @@ def _only(path: Path, own: Sequence[str], others: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    quoted = [f"'{name}'" for name in names[:MOST_NAMED]]
-    return (", ".join(quoted) or "none") + (" and others" if len(names) > MOST_NAMED else "")
+    return listed([f"'{name}'" for name in names]) or "none"
