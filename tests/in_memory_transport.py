@@ -126,7 +126,7 @@ class Loopback(Grid):
         site = names[message.metadata.dst_node_id]
         order = content_of(message.content)
         self.orders.append((site, order))
-        answer = self._change(site, self._number, order, self.worker(site).carry_out)
+        answer = self._change(site, self._number, order, self.worker(site).handle)
         if isinstance(answer, Error):
             # As the SuperLink does for a dead node: it comes from nobody.
             reply = Message(answer, reply_to=message)

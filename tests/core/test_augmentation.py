@@ -87,18 +87,18 @@ def test_without_it_batches_are_what_they_were() -> None:
 
 
 def test_private_images_stay_sealed_and_are_paid_for_once() -> None:
-    meter = BudgetTracker(SeededNoise(stream(0, "noise")), {}, lambda bill: True)
+    tracker = BudgetTracker(SeededNoise(stream(0, "noise")), {}, lambda ledger: True)
     trainer = DpSgd(TRAINER, 1.0, 1.0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 8))
     model = Model(network)
-    for batch in trainer.batches(PrivateExamples(images(8), ("training",), meter), 1, stream(0, "training")):
+    for batch in trainer.batches(PrivateExamples(images(8), ("training",), tracker), 1, stream(0, "training")):
         assert isinstance(batch, PrivateExamples)
         with pytest.raises(InputError, match="inputs of private examples"):
             _ = batch.inputs
         for image, label in zip(batch.opened().inputs, batch.opened().labels.tolist(), strict=True):
             assert any(torch.equal(image, one) for one in variations(images(8).inputs[label], 4))
         trainer.gradient(model, batch)
-    assert meter.ledger == {Query("training", 1.0, 0.5): 2}
+    assert tracker.ledger == {Query("training", 1.0, 0.5): 2}
 
 
 def test_clients_whose_images_vary_are_not_stacked() -> None:

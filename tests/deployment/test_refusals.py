@@ -478,7 +478,7 @@ def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> No
     site, order = grid.orders[3]  # of the second round
     key, server = SiteFolder(folder.sites / site), MessageCipher.read(folder.server / "sealing.key")
     before = _files_in(key)
-    answers = [grid.worker(site).carry_out(order) for _ in range(10)]
+    answers = [grid.worker(site).handle(order) for _ in range(10)]
     opened = {server.decrypt(MessageCipher.read(key.seal).public_key, answer, Purpose.ANSWER) for answer in answers}
     assert len(opened) == 1
     assert _files_in(key) == before
@@ -499,11 +499,11 @@ def test_an_order_that_waited_until_its_round_was_over_is_neither_trained_nor_pa
     assert len(waited) == 3 + 1  # the last one asks for the last update
     sealer = MessageCipher.read(site.seal)
     for number, order in enumerate(waited):
-        answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(order, time.time() - 1))
+        answer = _read_by_the_server(folder, sealer, grid.worker("leeds").handle(order, time.time() - 1))
         assert (answer.header["fault"], answer.tensors) == (f"round {number} is over", {})
     assert not site.ledger.exists()
     assert not site.models.exists()
-    answer = _read_by_the_server(folder, sealer, grid.worker("leeds").carry_out(waited[0], time.time() + 600))
+    answer = _read_by_the_server(folder, sealer, grid.worker("leeds").handle(waited[0], time.time() + 600))
     assert answer.header["uploads"]
     assert site.ledger.exists()
 
@@ -516,7 +516,7 @@ def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
     second = Loopback(folder)
     serve(second, folder)
     site, order = first.orders[-1]
-    answer = second.worker(site).carry_out(order)
+    answer = second.worker(site).handle(order)
     told = _read_by_the_server(folder, MessageCipher.read(SiteFolder(folder.sites / site).seal), answer)
     assert told.header["fault"] == "attempt 1 of the server is over, 2 is under way"
 
@@ -592,7 +592,7 @@ def test_a_site_refuses_a_download_that_is_broken(tmp_path: Path) -> None:
     short = {n: t[:-1] for n, t in order.tensors.items() if n in models}
     for broken, reason in ((models, "not finite"), (huge, "norm"), (short, "coordinates")):
         changed = Envelope(order.header, {**order.tensors, **broken})
-        answer = grid.worker(name).carry_out(server.encrypt(key.public_key, changed.to_bytes(), Purpose.REQUEST))
+        answer = grid.worker(name).handle(server.encrypt(key.public_key, changed.to_bytes(), Purpose.REQUEST))
         assert reason in Envelope.read(server.decrypt(key.public_key, answer, Purpose.ANSWER)).header["fault"]
 
 

@@ -79,7 +79,7 @@ def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than
     order = next(order for name, order in grid.orders if name == "leeds")
 
     def again() -> Envelope:
-        sealed = grid.worker("leeds").carry_out(order)
+        sealed = grid.worker("leeds").handle(order)
         return Envelope.read(server.decrypt(_public_seal(folder), sealed, Purpose.ANSWER))
 
     as_it_was = again()
@@ -137,7 +137,7 @@ def test_an_answer_that_is_sent_again_is_not_paid_again(tmp_path: Path) -> None:
     serve(grid, folder)
     bill = site.ledger.read_bytes()
     order = next(order for name, order in grid.orders if name == "leeds")
-    first, second = (grid.worker("leeds").carry_out(order) for _ in range(2))
+    first, second = (grid.worker("leeds").handle(order) for _ in range(2))
     sealer, public = MessageCipher.read(folder.server / "sealing.key"), _public_seal(folder)
     assert sealer.decrypt(public, first, Purpose.ANSWER) == sealer.decrypt(public, second, Purpose.ANSWER)
     assert site.ledger.read_bytes() == bill
@@ -150,7 +150,7 @@ def test_a_round_whose_answer_is_lost_is_paid_again(tmp_path: Path) -> None:
     serve(grid, folder)
     for path in site.memory.glob("*-0*.parcel"):
         path.unlink()
-    grid.worker("leeds").carry_out(next(order for name, order in grid.orders if name == "leeds"))
+    grid.worker("leeds").handle(next(order for name, order in grid.orders if name == "leeds"))
     assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 6
 
 
@@ -300,7 +300,7 @@ def test_a_site_that_dies_before_its_first_bill_has_lost_none(tmp_path: Path, mo
             serve(grid, folder)
     assert not site.ledger.exists()
     order = next(order for name, order in grid.orders if name == "leeds")
-    grid.worker("leeds").carry_out(order)
+    grid.worker("leeds").handle(order)
     assert SitePrivacy(site).ledger() == A_ROUND
 
 

@@ -19,12 +19,12 @@ import os, sys
 from pathlib import Path
 from fedfomo.deployment.worker_ipc import receive
 
-def carry_out(order, until):
+def handle(order, until):
     if order == b"die":
         os.kill(os.getpid(), 9)
     return order[::-1] if order != b"until" else str(until).encode()
 
-receive(Path(sys.argv[1]), carry_out)
+receive(Path(sys.argv[1]), handle)
 """
 
 

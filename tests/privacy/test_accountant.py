@@ -1,4 +1,4 @@
-"""The bill, against an accountant by other hands."""
+"""The ledger, against an accountant by other hands."""
 
 import math
 import random
@@ -27,38 +27,38 @@ DELTA = 1e-5
 PAPER = 50 / 2666  # a batch of 50 out of 80 % of 3,333 images
 
 
-def independent(bill: dict[Query, int], delta: float, accountant: str = "pld") -> float:
-    """Add a bill up with Google's library."""
+def independent(ledger: dict[Query, int], delta: float, accountant: str = "pld") -> float:
+    """Add a ledger up with Google's library."""
     other = pld.PLDAccountant() if accountant == "pld" else rdp.RdpAccountant()
-    for look, times in bill.items():
-        gaussian = dp_event.GaussianDpEvent(look.noise)
-        sampled = dp_event.PoissonSampledDpEvent(look.chance, gaussian)
+    for query, times in ledger.items():
+        gaussian = dp_event.GaussianDpEvent(query.noise)
+        sampled = dp_event.PoissonSampledDpEvent(query.chance, gaussian)
         other.compose(dp_event.SelfComposedDpEvent(sampled, times))
     return other.get_epsilon(delta)
 
 
-def generated_bill(seed: int) -> tuple[dict[Query, int], float]:
+def generated_ledger(seed: int) -> tuple[dict[Query, int], float]:
     rng = random.Random(seed)  # noqa: S311 - chooses test cases
-    bill = {Query("training", rng.uniform(0.8, 4), rng.uniform(0.001, 0.05)): rng.randint(1, 400) for _ in range(2)}
+    ledger = {Query("training", rng.uniform(0.8, 4), rng.uniform(0.001, 0.05)): rng.randint(1, 400) for _ in range(2)}
     if rng.random() < 0.5:  # a judge looks at all records, with more noise
-        bill[Query("training", rng.uniform(10, 40), 1.0)] = rng.randint(1, 100)
-    return bill, 10 ** -rng.uniform(3, 7)
+        ledger[Query("training", rng.uniform(10, 40), 1.0)] = rng.randint(1, 100)
+    return ledger, 10 ** -rng.uniform(3, 7)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_accountant_says_less_than_an_independent_one(seed: int) -> None:
-    bill, delta = generated_bill(seed)
-    tight = independent(bill, delta)
-    assert epsilon_of(bill, "training", delta, "rdp") >= tight - 1e-6
-    ours = epsilon_of(bill, "training", delta, "prv")
+    ledger, delta = generated_ledger(seed)
+    tight = independent(ledger, delta)
+    assert epsilon_of(ledger, "training", delta, "rdp") >= tight - 1e-6
+    ours = epsilon_of(ledger, "training", delta, "prv")
     assert -1e-6 <= ours - tight <= max(0.01 * tight, 0.011)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_quick_accountant_is_the_usual_one(seed: int) -> None:
-    bill, delta = generated_bill(seed)
-    usual = independent(bill, delta, "rdp")
-    assert epsilon_of(bill, "training", delta) == pytest.approx(usual, rel=0.01)
+    ledger, delta = generated_ledger(seed)
+    usual = independent(ledger, delta, "rdp")
+    assert epsilon_of(ledger, "training", delta) == pytest.approx(usual, rel=0.01)
 
 
 @pytest.mark.parametrize(("noise", "tight", "quick", "forgetful"), [(1.0, 9.12, 9.87, 1.97), (2.0, 3.12, 3.38, 0.63)])
@@ -66,29 +66,29 @@ def test_the_papers_setting_costs_what_the_page_says(
     noise: float, tight: float, quick: float, forgetful: float
 ) -> None:
     steps = 5 * DpSgd(Sgd(batch_size=50), noise, 1.0).steps(2666)
-    bill = {Query("training", noise, PAPER): 20 * steps}
-    assert sum(bill.values()) == 5400
-    assert epsilon_of(bill, "training", DELTA, "prv") == pytest.approx(tight, abs=0.006)
-    assert epsilon_of(bill, "training", DELTA, "rdp") == pytest.approx(quick, abs=0.006)
+    ledger = {Query("training", noise, PAPER): 20 * steps}
+    assert sum(ledger.values()) == 5400
+    assert epsilon_of(ledger, "training", DELTA, "prv") == pytest.approx(tight, abs=0.006)
+    assert epsilon_of(ledger, "training", DELTA, "rdp") == pytest.approx(quick, abs=0.006)
     one_round = {Query("training", noise, PAPER): steps}  # what an accountant that forgets would say
     assert epsilon_of(one_round, "training", DELTA, "prv") == pytest.approx(forgetful, abs=0.006)
 
 
 def test_rounds_add_up_to_one_bill() -> None:
-    look = Query("training", 1.0, 0.05)
-    bill: dict[Query, int] = {}
+    query = Query("training", 1.0, 0.05)
+    ledger: dict[Query, int] = {}
     last = 0.0
     for _ in range(5):
-        bill = added(bill, {look: 10})
-        assert epsilon_of(bill, "training", DELTA) > last
-        last = epsilon_of(bill, "training", DELTA)
-    assert bill == {look: 50}
-    assert added({look: 1}, {look: 10}, times=3) == {look: 31}
+        ledger = added(ledger, {query: 10})
+        assert epsilon_of(ledger, "training", DELTA) > last
+        last = epsilon_of(ledger, "training", DELTA)
+    assert ledger == {query: 50}
+    assert added({query: 1}, {query: 10}, times=3) == {query: 31}
 
 
 def test_kinds_of_record_are_charged_apart_and_the_headline_is_the_larger() -> None:
-    bill = {Query("training", 2.0, 0.1): 50, Query("validation", 1.0, 1.0): 3}
-    both = spent(bill, DELTA)
+    ledger = {Query("training", 2.0, 0.1): 50, Query("validation", 1.0, 1.0): 3}
+    both = spent(ledger, DELTA)
     assert both.training == epsilon_of({Query("training", 2.0, 0.1): 50}, "training", DELTA)
     assert both.validation == epsilon_of({Query("validation", 1.0, 1.0): 3}, "validation", DELTA)
     assert both.headline == max(both.training, both.validation)
@@ -96,9 +96,9 @@ def test_kinds_of_record_are_charged_apart_and_the_headline_is_the_larger() -> N
 
 
 def test_one_look_without_noise_leaves_no_guarantee() -> None:
-    bill = {Query("validation", 0.0, 1.0): 1, Query("validation", 5.0, 1.0): 100}
-    assert math.isinf(epsilon_of(bill, "validation", DELTA))
-    assert math.isinf(spent(bill, DELTA).headline)
+    ledger = {Query("validation", 0.0, 1.0): 1, Query("validation", 5.0, 1.0): 100}
+    assert math.isinf(epsilon_of(ledger, "validation", DELTA))
+    assert math.isinf(spent(ledger, DELTA).headline)
 
 
 @pytest.mark.parametrize("target", [0.5, 2.0, 8.0])
@@ -116,8 +116,8 @@ def test_a_target_out_of_reach_is_refused() -> None:
 
 
 def test_a_bill_survives_being_written_down() -> None:
-    bill = {Query("training", 1.0, 0.1): 7, Query("validation", 2.0, 1.0): 3}
-    assert from_rows(to_rows(bill)) == bill
+    ledger = {Query("training", 1.0, 0.1): 7, Query("validation", 2.0, 1.0): 3}
+    assert from_rows(to_rows(ledger)) == ledger
 
 
 def test_numerical_composition_that_would_take_minutes_gives_way_to_renyi_accounting(

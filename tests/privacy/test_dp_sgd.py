@@ -24,7 +24,7 @@ class Ones:
 
 
 def private(examples: Examples, noise: object = None, chance: float = 1.0) -> PrivateExamples:
-    return PrivateExamples(examples, ("training",), BudgetTracker(noise or Ones(), {}, lambda bill: True), chance)  # type: ignore[arg-type]
+    return PrivateExamples(examples, ("training",), BudgetTracker(noise or Ones(), {}, lambda ledger: True), chance)  # type: ignore[arg-type]
 
 
 def test_a_gradient_by_hand() -> None:
@@ -73,7 +73,9 @@ def test_noise_has_the_stated_size_and_no_direction() -> None:
     model = initialised(perceptron)
     empty = points(5, 0, stream(0)).take(torch.tensor([], dtype=torch.int64))
     for source in (SeededNoise(stream(3, "noise")), SystemNoise()):
-        batch = PrivateExamples(empty, ("training",), BudgetTracker(source, {}, lambda bill: True), 0.5, expected=10.0)
+        batch = PrivateExamples(
+            empty, ("training",), BudgetTracker(source, {}, lambda ledger: True), 0.5, expected=10.0
+        )
         trainer = DpSgd(replace(HALFWAY, weight_decay=0.0), 1.5, 2.0)
         steps = torch.stack([trainer.gradient(model, batch) for _ in range(40)])  # 48,120 draws
         assert float(steps.std()) == pytest.approx(1.5 * 2.0 / 10, rel=0.02)
@@ -126,29 +128,29 @@ def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:
 
 def test_what_was_cleared_pays_for_nothing_else() -> None:
     training, judging = Query("training", 1.0, 0.5), Query("validation", 1.0, 1.0)
-    meter = BudgetTracker(Ones(), {}, lambda bill: sum(bill.values()) <= 3)
-    meter.reserve(training, 2)
-    meter.charge(judging)
+    tracker = BudgetTracker(Ones(), {}, lambda ledger: sum(ledger.values()) <= 3)
+    tracker.reserve(training, 2)
+    tracker.charge(judging)
     with pytest.raises(BudgetError):  # the two that were cleared are spoken for
-        meter.charge(judging)
-    meter.charge(training)
-    meter.charge(training)
+        tracker.charge(judging)
+    tracker.charge(training)
+    tracker.charge(training)
     with pytest.raises(BudgetError):
-        meter.charge(training)
-    assert meter.ledger == {judging: 1, training: 2}
+        tracker.charge(training)
+    assert tracker.ledger == {judging: 1, training: 2}
 
 
 def test_a_second_look_at_a_sample_takes_up_what_was_cleared_for_it() -> None:
     look = Query("training", 1.0, 0.5)
     # A price by which two looks at one sample, one with the noise 1/√2, cost as much as two samples.
-    meter = BudgetTracker(
-        Ones(), {}, lambda bill: sum(times / kind.noise**2 for kind, times in bill.items()) <= 4 + 1e-9
+    tracker = BudgetTracker(
+        Ones(), {}, lambda ledger: sum(times / kind.noise**2 for kind, times in ledger.items()) <= 4 + 1e-9
     )
     for _ in range(2):  # two trainings on the same two samples
-        meter.reserve(look, 2)
+        tracker.reserve(look, 2)
         for sample in (b"first", b"second"):
-            meter.pay_for_sample(look, sample)
-    assert meter.ledger == {Query("training", 1 / 2**0.5, 0.5): 2}
+            tracker.pay_for_sample(look, sample)
+    assert tracker.ledger == {Query("training", 1 / 2**0.5, 0.5): 2}
 
 
 def test_a_sample_is_not_cut_up() -> None:

@@ -23,7 +23,7 @@ class Ones:
 def private(
     examples: Examples, records: tuple[Records, ...] = ("validation",), noise: object = None
 ) -> PrivateExamples:
-    return PrivateExamples(examples, records, BudgetTracker(noise or Ones(), {}, lambda bill: True))  # type: ignore[arg-type]
+    return PrivateExamples(examples, records, BudgetTracker(noise or Ones(), {}, lambda ledger: True))  # type: ignore[arg-type]
 
 
 def test_losses_are_held_between_0_and_the_clip() -> None:
@@ -33,16 +33,16 @@ def test_losses_are_held_between_0_and_the_clip() -> None:
 
 def test_noise_is_measured_in_what_one_record_can_change() -> None:
     # At x = 0 and 2, targets 1 and 3 cost 1 and 9, 1 and 1; clipped at 4: means 2.5 and 1. Noise 3 · 4 / 2 = 6.
-    judge, sealed = PrivateEvaluator(3.0, 4.0), private(targets(1.0, 3.0))
+    evaluator, sealed = PrivateEvaluator(3.0, 4.0), private(targets(1.0, 3.0))
     models = [torch.tensor([0.0]), torch.tensor([2.0])]
-    assert judge.losses(scalar_model(), models, sealed).tolist() == [8.5, 7.0]
+    assert evaluator.losses(scalar_model(), models, sealed).tolist() == [8.5, 7.0]
     assert sealed.tracker.ledger == {Query("validation", 3.0, 1.0): 2}  # one for every model
 
 
 def test_one_record_moves_a_loss_by_no_more_than_its_share() -> None:
-    judge = PrivateEvaluator(1e-9, 4.0)  # next to no noise
-    ordinary = judge.losses(scalar_model(), [torch.zeros(1)], private(targets(*[0.0] * 9, 1.0)))
-    extreme = judge.losses(scalar_model(), [torch.zeros(1)], private(targets(*[0.0] * 9, 1e30)))
+    evaluator = PrivateEvaluator(1e-9, 4.0)  # next to no noise
+    ordinary = evaluator.losses(scalar_model(), [torch.zeros(1)], private(targets(*[0.0] * 9, 1.0)))
+    extreme = evaluator.losses(scalar_model(), [torch.zeros(1)], private(targets(*[0.0] * 9, 1e30)))
     assert float(extreme - ordinary) <= 4.0 / 10
 
 

@@ -293,7 +293,7 @@ def test_a_method_from_a_file_goes_on_as_long_as_the_file_is_the_same(tmp_path: 
     file, out = tmp_path / "mine.py", tmp_path / "run"
     file.write_text(METHOD)
     with pytest.raises(KeyboardInterrupt):
-        federated(method=f"{file}:Mine", out=out, baselines=(), callback=Callback(2))
+        federated(method=f"{file}:Mine", out=out, baselines=(), callback=Counter(2))
     result = federated(method=f"{file}:Mine", out=out, baselines=())
     assert result.folder == out / "Mine-seed-0"
     as_object = federated(method=make_algorithm(f"{file}:Mine"), out=tmp_path / "object", baselines=())
@@ -313,7 +313,7 @@ def test_a_method_from_a_file_goes_on_as_long_as_the_file_is_the_same(tmp_path: 
 
 def test_a_report_says_how_an_unfinished_folder_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        federated(out=tmp_path / "run", callback=Callback(2))
+        federated(out=tmp_path / "run", callback=Counter(2))
     call("report", str(tmp_path / "run"))
     told = capsys.readouterr().out
     assert "2 of 4 rounds are played: unless it is still running, the same call of federate" in told

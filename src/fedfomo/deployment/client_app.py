@@ -30,7 +30,7 @@ def train(message: Message, context: Context) -> Message:
     else:
         from fedfomo.deployment.site_client import Worker
 
-        answer = Worker.here().carry_out(request, until)
+        answer = Worker.here().handle(request, until)
     return Message(record_of(answer), reply_to=message)
 
 

@@ -51,13 +51,13 @@ class MessageCipher:
         nonce = purpose.value + secrets.token_bytes(Box.NONCE_SIZE - len(purpose.value))
         return bytes(Box(self._private, PublicKey(bytes.fromhex(to))).encrypt(content, nonce))
 
-    def decrypt(self, sender: str, sealed: bytes, purpose: Purpose) -> bytes:
+    def decrypt(self, sender: str, encrypted: bytes, purpose: Purpose) -> bytes:
         """Open what the owner of a public key sealed to this end, for that purpose; refuse anything else."""
         try:
-            content = Box(self._private, PublicKey(bytes.fromhex(sender))).decrypt(sealed)
+            content = Box(self._private, PublicKey(bytes.fromhex(sender))).decrypt(encrypted)
         except (CryptoError, ValueError) as error:
             raise DecryptionError("it was not sealed by its sender for this receiver") from error
-        if not sealed.startswith(purpose.value):
+        if not encrypted.startswith(purpose.value):
             raise DecryptionError(f"it was not sealed for the purpose '{purpose.name.lower()}'")
         return content
 

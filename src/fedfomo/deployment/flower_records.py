@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedfomo.deployment.encryption import DecryptionError
 
-SEALED = "fedfomo.sealed"
+CONTENT = "fedfomo.sealed"
 NONCE = "fedfomo.nonce"
 PROOF = "fedfomo.proof"
 SITE = "fedfomo.site"
@@ -26,15 +26,15 @@ def deadline(message: Message) -> float:
     return seconds + min(time.time(), sent + CLOCKS)
 
 
-def record_of(sealed: bytes) -> RecordDict:
+def record_of(encrypted: bytes) -> RecordDict:
     """Wrap bytes as an array, which Flower moves in chunks; a plain value it would move in one piece."""
-    array = Array("uint8", (len(sealed),), SEALED, sealed)
-    return RecordDict({SEALED: ArrayRecord({SEALED: array})})  # pyright: ignore[reportArgumentType]
+    array = Array("uint8", (len(encrypted),), CONTENT, encrypted)
+    return RecordDict({CONTENT: ArrayRecord({CONTENT: array})})  # pyright: ignore[reportArgumentType]
 
 
 def content_of(record: RecordDict) -> bytes:
     """Unwrap bytes."""
-    arrays = record.array_records.get(SEALED, {})
-    if SEALED not in arrays or not isinstance(arrays[SEALED].data, bytes):
+    arrays = record.array_records.get(CONTENT, {})
+    if CONTENT not in arrays or not isinstance(arrays[CONTENT].data, bytes):
         raise DecryptionError("nothing sealed is in it")
-    return arrays[SEALED].data
+    return arrays[CONTENT].data

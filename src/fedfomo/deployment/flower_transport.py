@@ -194,14 +194,16 @@ class SiteConnections:
         self.deliveries.add({"event": event, "round": round, "from": name, "models": hashes})
 
     def _message(self, site: Site, node: int, request: Envelope, seconds: float) -> Message:
-        sealed = self._cipher.encrypt(site.seal, request.to_bytes(request.header["bits"]), Purpose.REQUEST)
+        encrypted = self._cipher.encrypt(site.seal, request.to_bytes(request.header["bits"]), Purpose.REQUEST)
         hashes = _hashes(request.tensors)
         header = {name: request.header[name] for name in ("round", "attempt", "kind")}
         self.deliveries.add(
             {"event": "sent", **header, "to": site.name, "models": hashes, "of": self._owners.of(hashes)}
         )
-        self.bytes_sent += len(sealed)
-        return Message(record_of(sealed), node, MessageType.TRAIN, ttl=seconds, group_id=str(request.header["round"]))
+        self.bytes_sent += len(encrypted)
+        return Message(
+            record_of(encrypted), node, MessageType.TRAIN, ttl=seconds, group_id=str(request.header["round"])
+        )
 
     def _good(self, replies: Iterator[tuple[_Asked, bytes | ReplyError]]) -> Iterator[tuple[ClientId, Envelope]]:
         """Yield the answers that can be used, and note what is wrong with the others."""

@@ -1,4 +1,4 @@
-"""What a site does with a job of the server, in a process that stays: it has torch and the data."""
+"""What a site does with a request of the server, in a process that stays: it has torch and the data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, 
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
-from fedfomo.privacy.private_data import BudgetTracker, sealed
+from fedfomo.privacy.private_data import BudgetTracker, make_private
 
 if TYPE_CHECKING:
     from fedfomo.privacy.engine import PrivacyEngine
@@ -68,7 +68,7 @@ class SiteClient:
         self._data: ClientData | None = None
         self._loaded: _Loaded | None = None
 
-    def carry_out(self, content: bytes, until: float) -> bytes:
+    def handle(self, content: bytes, until: float) -> bytes:
         """Do what a request says and return the answer; what cannot be done, or in time, is answered with a fault."""
         header: Header = {}
         try:
@@ -81,15 +81,15 @@ class SiteClient:
                 # A request may have waited for the one before it: for a closed round nothing is trained, nor paid.
                 require(time.time() < until, f"round {request.header['round']} is over")
                 answer = self._answer(request)
-            return _leaving(Envelope({**answer.header, **header}, answer.tensors), request.header["bits"])
+            return _pack_and_log(Envelope({**answer.header, **header}, answer.tensors), request.header["bits"])
         except (MessageError, InputError) as error:
             log.warning("the request cannot be carried out: %s", error)
-            return _leaving(Envelope({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
+            return _pack_and_log(Envelope({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
         except Exception as error:
             # Whatever the site's own code raises is told in full here, and by its kind alone to others.
             log.exception("the request failed")
             fault = f"{type(error).__name__} at the site; its log has the rest"
-            return _leaving(Envelope({**header, "fault": fault}, {}))
+            return _pack_and_log(Envelope({**header, "fault": fault}, {}))
 
     def _answer(self, request: Envelope) -> Envelope:
         """Give the answer that the same request had before, under the same protection, or work it out."""
@@ -105,7 +105,7 @@ class SiteClient:
             self._keep_model(task, outcome.personalised, outcome.score_after_update)
         # Scores on test records are exact: those of a site with privacy stay there.
         scores = (None, None) if privacy.is_on else (outcome.score_after_update, outcome.score_after_training)
-        after_update, after_training = (score and _spelt_out(score) for score in scores)
+        after_update, after_training = (score and _score_to_dict(score) for score in scores)
         upload = None if outcome.upload is None else messages.pack(outcome.upload)
         header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
         answer = Envelope(header, below("upload", upload or {}))
@@ -221,7 +221,7 @@ class _Task:
     def private_client(self, engine: PrivacyEngine, tracker: BudgetTracker) -> Client:
         """Return the same client, whose records can only be read by noisy queries that the tracker counts."""
         seed = engine.seed(self.header["seed"])
-        data, trainer = sealed(self.data, tracker), engine.trainer(self.trainer)
+        data, trainer = make_private(self.data, tracker), engine.trainer(self.trainer)
         return replace(self.client(), data=data, trainer=trainer, seed=seed, evaluator=engine.evaluator())
 
     def run(self, client: Client) -> ClientOutcome:
@@ -236,13 +236,13 @@ class _Task:
         return self.model.score(theta, self.data.test)
 
 
-def _spelt_out(score: Score) -> dict[str, float]:
-    """Spell a score out; a loss beyond all numbers is told as undefined, since the server takes no infinities."""
+def _score_to_dict(score: Score) -> dict[str, float]:
+    """Return a score as plain values; an infinite loss becomes undefined, since the server takes no infinities."""
     return {name: math.nan if math.isinf(value) else value for name, value in asdict(score).items()}
 
 
-def _leaving(answer: Envelope, bits: int = 32) -> bytes:
-    """Spell an answer out, and tell the site's log what is about to leave."""
+def _pack_and_log(answer: Envelope, bits: int = 32) -> bytes:
+    """Pack an answer, and write into the site's log what is about to leave."""
     content, header = answer.to_bytes(bits), answer.header
     parts = [name.removeprefix("upload/") for name in sorted(answer.tensors)]
     parts += [f"score {point}" for point in ("after_update", "after_training") if header.get(point)]
@@ -273,7 +273,7 @@ def _name(request: Envelope) -> str:
 
 
 class Worker:
-    """Opens requests, does them, and seals the answers."""
+    """Decrypts requests, does what they say, and encrypts the answers."""
 
     def __init__(self, site: SiteFolder, data: Path | None) -> None:
         self._server = site.card().server_seal
@@ -290,11 +290,11 @@ class Worker:
         logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
         return cls(site, Path(data) if data else None)
 
-    def carry_out(self, sealed: bytes, until: float = math.inf) -> bytes:
-        """Do what a sealed request says and return the sealed answer, if it is wanted still."""
-        request = self._cipher.decrypt(self._server, sealed, Purpose.REQUEST)
-        return self._cipher.encrypt(self._server, self._client.carry_out(request, until), Purpose.ANSWER)
+    def handle(self, encrypted: bytes, until: float = math.inf) -> bytes:
+        """Do what an encrypted request says and return the encrypted answer, if it is still wanted."""
+        request = self._cipher.decrypt(self._server, encrypted, Purpose.REQUEST)
+        return self._cipher.encrypt(self._server, self._client.handle(request, until), Purpose.ANSWER)
 
 
 if __name__ == "__main__":
-    receive(Path(os.environ[WORKER_VARIABLE]), Worker.here().carry_out)
+    receive(Path(os.environ[WORKER_VARIABLE]), Worker.here().handle)

@@ -48,7 +48,7 @@ def send(socket: Path, request: bytes, until: float) -> bytes:
             return answer
 
 
-def receive(socket: Path, carry_out: Callable[[bytes, float], bytes]) -> None:
+def receive(socket: Path, handle: Callable[[bytes, float], bytes]) -> None:
     """Carry out requests, one by one, for ever; what is no request of the server is logged and refused."""
     socket.unlink(missing_ok=True)
     with Listener(str(socket), "AF_UNIX") as door:
@@ -59,14 +59,14 @@ def receive(socket: Path, carry_out: Callable[[bytes, float], bytes]) -> None:
                     request = sender.recv_bytes()
                 except (EOFError, OSError, struct.error):
                     continue  # whoever asked is gone, perhaps in the midst of it
-                answer = _answer(request, until, carry_out)
+                answer = _answer(request, until, handle)
                 with suppress(BrokenPipeError, ConnectionResetError):
                     sender.send_bytes(answer)
 
 
-def _answer(request: bytes, until: float, carry_out: Callable[[bytes, float], bytes]) -> bytes:
+def _answer(request: bytes, until: float, handle: Callable[[bytes, float], bytes]) -> bytes:
     try:
-        return carry_out(request, until)
+        return handle(request, until)
     except DecryptionError as error:
         log.warning("a request is refused: %s", error)
         return REFUSED

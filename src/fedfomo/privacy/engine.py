@@ -1,4 +1,4 @@
-"""What stands between an algorithm and a client's records."""
+"""Privacy of a run: noise, trainers, evaluators and budgets of its clients."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class PrivacyEngine:
         return seed if self.privacy.mode == "research" else secrets.randbits(63)
 
     def tracker(self, seed: int, round: int, client: int, before: Ledger, attempts: int = 1) -> BudgetTracker:
-        """Open a client's account for one round, which has to be paid as often as it was begun."""
+        """Return a client's tracker for one round, which is charged once per attempt."""
         is_research = self.privacy.mode == "research"
         noise = SeededNoise(stream(seed, "noise", round, client)) if is_research else SystemNoise()
         return BudgetTracker(noise, before, self.affords, attempts)
 
     def affords(self, ledger: Ledger) -> bool:
-        """Tell whether a ledger stays within the budget; the quick accountant, never too low, is asked first."""
+        """Return whether a ledger stays within the budget; the quick accountant, never too low, is asked first."""
         budget, delta = self.privacy.budget, self.privacy.delta
         if budget is None:
             return True
@@ -76,7 +76,7 @@ class PrivacyEngine:
         return all(any(epsilon_of(ledger, kind, delta, by) <= budget for by in accountants) for kind in kinds)
 
     def spent(self, ledger: Ledger) -> EpsilonSpent:
-        """Return what a ledger comes to."""
+        """Return the ε that a ledger adds up to."""
         return spent(ledger, self.privacy.delta, self.privacy.accountant)
 
     def check(self, model: Model, clients: Sequence[ClientData]) -> None:

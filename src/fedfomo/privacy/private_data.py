@@ -1,6 +1,6 @@
 """Private records: examples that are read only by queries that are paid for.
 
-A client under differential privacy holds sealed examples. An algorithm can count them, cut them and pass them on to
+A client under differential privacy holds private examples. An algorithm can count them, cut them and pass them on to
 training and judgement; it cannot read them. Whatever would leave the client without noise therefore fails, loudly,
 instead of leaving.
 """
@@ -54,7 +54,7 @@ class SystemNoise:
 
 @dataclass
 class BudgetTracker:
-    """One client's account during one round: the noise it draws, and what it has to pay."""
+    """One client's account during one round: the noise it draws, and the ledger it charges."""
 
     noise: Noise
     before: Ledger  # of earlier rounds
@@ -65,12 +65,12 @@ class BudgetTracker:
     _uses: dict[tuple[bytes, Records], int] = field(default_factory=dict[tuple[bytes, Records], int])
 
     def reserve(self, query: Query, times: int) -> None:
-        """Make sure that so many queries can be paid, before the first of them is taken."""
+        """Refuse queries that the budget does not cover, before the first of them is made."""
         self._reserved[query] = times
         self._afford(self.ledger)
 
     def charge(self, query: Query, times: int = 1) -> None:
-        """Put queries on the ledger before they are taken."""
+        """Charge queries to the ledger before they are made."""
         ledger = added(self.ledger, {query: times})
         if times <= self._reserved.get(query, 0):
             self._reserved[query] -= times
@@ -79,7 +79,7 @@ class BudgetTracker:
         self.ledger = ledger
 
     def pay_for_sample(self, query: Query, sample: bytes) -> None:
-        """Put a query on a random sample on the ledger.
+        """Charge a query on a random sample to the ledger.
 
         Chance protects a record once: k queries on one sample are one query on it with the noise of their mean, σ/√k.
         """
@@ -97,13 +97,13 @@ class BudgetTracker:
         self.ledger = {kind: times for kind, times in ledger.items() if times}
 
     def _afford(self, ledger: Ledger) -> None:
-        """Refuse a ledger that, with all that was cleared, exceeds the budget."""
+        """Refuse a ledger that exceeds the budget with all that was reserved."""
         if not self.affords(added(self.before, added(ledger, self._reserved), self.attempts)):
             raise BudgetError
 
 
 class PrivateExamples(Examples):
-    """Examples of one client that are read only through `opened`, by what adds noise and pays for it."""
+    """Examples of one client that are read only by trainers and evaluators that add noise and charge the ledger."""
 
     records: tuple[Records, ...]  # whose ledger it is
     tracker: BudgetTracker
@@ -128,20 +128,20 @@ class PrivateExamples(Examples):
 
     @property
     def expected(self) -> float:
-        """How many records were expected; of a random sample, how many there are is nobody's business."""
+        """How many records were expected; of a random sample, the true number is private."""
         return self._expected
 
     def opened(self) -> Examples:
-        """Return what is inside; for trainers and evaluators only."""
+        """Return the examples themselves; for trainers and evaluators only."""
         return self._examples
 
     def reserve(self, noise: float, chance: float, times: int) -> None:
-        """Make sure that noisy queries on samples of these examples can be paid."""
+        """Refuse noisy queries on samples of these examples that the budget does not cover."""
         for records in self.records:
             self.tracker.reserve(Query(records, noise, chance * self.chance), times)
 
     def charge(self, noise: float, times: int = 1) -> None:
-        """Pay for noisy queries on these examples."""
+        """Charge noisy queries on these examples."""
         for records in self.records:
             query = Query(records, noise, self.chance)
             if self.sample is None:
@@ -163,23 +163,23 @@ class PrivateExamples(Examples):
         return len(self._examples)
 
     def take(self, indices: Tensor) -> PrivateExamples:
-        """Return some of the examples, still sealed."""
+        """Return some of the examples, still private."""
         self._refuse_sample()
         return PrivateExamples(self._examples.take(indices), self.records, self.tracker)
 
     def augmented(self, rng: torch.Generator) -> PrivateExamples:
-        """Return the images shifted and mirrored, still sealed: each comes of one record, as before."""
+        """Return the images shifted and mirrored, still private: each comes of one record, as before."""
         return self._with(self._examples.augmented(rng))
 
     def to(self, device: torch.device) -> PrivateExamples:
-        """Return the examples on a device, still sealed."""
+        """Return the examples on a device, still private."""
         return self._with(self._examples.to(device))
 
     def _with(self, examples: Examples) -> PrivateExamples:
         return PrivateExamples(examples, self.records, self.tracker, self.chance, self._expected, self.sample)
 
     def batches(self, size: int) -> Iterator[PrivateExamples]:
-        """Cut the examples into batches, still sealed."""
+        """Cut the examples into batches, still private."""
         self._refuse_sample()
         for batch in self._examples.batches(size):
             yield PrivateExamples(batch, self.records, self.tracker)
@@ -206,8 +206,8 @@ class PrivateExamples(Examples):
         raise _refusal("labels")
 
 
-def sealed(data: ClientData, tracker: BudgetTracker) -> ClientData:
-    """Seal a client's own data; its test examples are a simulation's yardstick, and nobody learns from them."""
+def make_private(data: ClientData, tracker: BudgetTracker) -> ClientData:
+    """Make a client's training and validation examples private; test examples only score a simulation."""
     return ClientData(
         PrivateExamples(data.train, ("training",), tracker),
         PrivateExamples(data.validation, ("validation",), tracker),

@@ -1,4 +1,4 @@
-"""Judging models on private records: the one place where these are read and anything about them told."""
+"""Evaluating models on private records: the one place where validation records are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedfomo.privacy.private_data import PrivateExamples
 
 @dataclass(frozen=True)
 class PrivateEvaluator:
-    """Tells losses that are clipped and noisy; or, without noise, exact ones, for which no guarantee is given."""
+    """Returns losses that are clipped and noisy; or, without noise, exact ones, for which no guarantee is given."""
 
     noise: float | None  # in units of what one record can change
     clip: float  # largest loss of one record

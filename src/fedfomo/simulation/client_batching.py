@@ -137,39 +137,39 @@ class BatchedCompute(ClientCompute):
         return self._ask(pairs)
 
     def play(self, clients: Sequence[Play]) -> list[Any]:
-        """Play all clients, each up to its next wish, and fulfil their wishes, until none is left."""
-        players = [_ClientCoroutine(play) for play in clients]
-        waiting = players
+        """Play all clients, each up to its next request, and fulfil their requests, until none is left."""
+        coroutines = [_ClientCoroutine(play) for play in clients]
+        waiting = coroutines
         try:
             while waiting:
-                for player in waiting:
-                    self._playing = player
-                    player.resume()
-                waiting = [player for player in waiting if player.wish is not None]
-                self._fulfil(waiting)
+                for coroutine in waiting:
+                    self._playing = coroutine
+                    coroutine.resume()
+                waiting = [coroutine for coroutine in waiting if coroutine.request is not None]
+                self._answer(waiting)
         finally:
-            for player in players:
-                player.dismiss()
-        return [player.result for player in players]
+            for coroutine in coroutines:
+                coroutine.dismiss()
+        return [coroutine.result for coroutine in coroutines]
 
-    def _ask(self, wish: Any) -> Any:
+    def _ask(self, request: Any) -> Any:
         if self._playing is None:
             raise RuntimeError("nobody is playing")
-        return self._playing.ask(wish)
+        return self._playing.ask(request)
 
-    def _fulfil(self, players: Sequence[_ClientCoroutine]) -> None:
-        training = [player for player in players if isinstance(player.wish, TrainingJob)]
-        scoring = [player for player in players if not isinstance(player.wish, TrainingJob)]
+    def _answer(self, coroutines: Sequence[_ClientCoroutine]) -> None:
+        training = [coroutine for coroutine in coroutines if isinstance(coroutine.request, TrainingJob)]
+        scoring = [coroutine for coroutine in coroutines if not isinstance(coroutine.request, TrainingJob)]
         if training:
             with self.seconds.counted("training"):
-                trained = self._stack.train(self._sgd, [player.wish for player in training])
-            for player, theta in zip(training, trained, strict=True):
-                player.answer = theta
+                trained = self._stack.train(self._sgd, [coroutine.request for coroutine in training])
+            for coroutine, theta in zip(training, trained, strict=True):
+                coroutine.answer = theta
         if scoring:
             with self.seconds.counted("scoring"):
-                scores = iter(self._stack.score([pair for player in scoring for pair in player.wish]))
-            for player in scoring:
-                player.answer = [next(scores) for _ in player.wish]
+                scores = iter(self._stack.score([pair for coroutine in scoring for pair in coroutine.request]))
+            for coroutine in scoring:
+                coroutine.answer = [next(scores) for _ in coroutine.request]
 
 
 class _ClientCoroutine(greenlet):
@@ -177,7 +177,7 @@ class _ClientCoroutine(greenlet):
 
     def __init__(self, play: Play) -> None:
         super().__init__(play)
-        self.wish: Any = None
+        self.request: Any = None
         self.answer: Any = None
         self.result: Any = None
 
@@ -185,15 +185,15 @@ class _ClientCoroutine(greenlet):
         """Run until the client asks for something, or is done; raise what it raised."""
         self.result = self.switch()
 
-    def ask(self, wish: Any) -> Any:
+    def ask(self, request: Any) -> Any:
         """Called by the client: hand over the baton, and return the answer once it is back."""
-        self.wish = wish
-        # Torch keeps this switch per thread, and all players share one.
+        self.request = request
+        # Torch keeps this switch per thread, and all coroutines share one.
         records_gradients = torch.is_grad_enabled()
         torch.set_grad_enabled(True)
         cast(greenlet, self.parent).switch()
         torch.set_grad_enabled(records_gradients)
-        self.wish = None
+        self.request = None
         return self.answer
 
     def dismiss(self) -> None:

@@ -18,7 +18,7 @@ from fedfomo.core.model import Model, Score
 from fedfomo.core.vectorised import Stack
 from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.privacy.accountant import from_rows, to_rows
-from fedfomo.privacy.private_data import sealed
+from fedfomo.privacy.private_data import make_private
 from fedfomo.simulation.client_batching import BatchedCompute, ClientCompute, SequentialCompute, Timings
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.scheduling import Batch, BatchResult, ClientJob, ClientResult
@@ -101,7 +101,7 @@ class ClientRunner:
         else:
             seed = self._privacy.seed(seed)
             tracker = self._privacy.tracker(seed, round, job.client, from_rows(job.ledger), job.attempts)
-            client = replace(client, data=sealed(data, tracker), seed=seed)
+            client = replace(client, data=make_private(data, tracker), seed=seed)
             outcome = self._run_client(client, job)
             ledger = to_rows(tracker.ledger)
         if outcome.exceeds_budget:
