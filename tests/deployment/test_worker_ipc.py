@@ -58,7 +58,7 @@ def test_a_worker_that_dies_over_an_order_is_reported(
     worker: tuple[Path, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert send(worker[0], b"abc", LATER) == b"cba"
-    with pytest.raises(NoAnswerError, match="died over the order"):
+    with pytest.raises(NoAnswerError, match="died over the request"):
         send(worker[0], b"die", LATER)
     assert worker[1].wait(30) == -9
     monkeypatch.setattr(worker_ipc, "START", 0.3)
