@@ -133,9 +133,9 @@ class InProcess:
         """Let clients update, train and upload."""
         uploads: dict[ClientId, Any] = {}
         for n, download in downloads.items():
-            upload = self._run(round, n, download, trains=True).upload
-            if upload is not None and n not in self.unheard:
-                uploads[n] = not_a_number(upload) if n in self._broken else upload
+            outcome = self._run(round, n, download, trains=True)
+            if outcome.has_upload and n not in self.unheard:
+                uploads[n] = not_a_number(outcome.upload) if n in self._broken else outcome.upload
         return uploads.items()
 
     def personalise(self, round: int, n: ClientId, download: Any) -> None:

@@ -25,7 +25,8 @@ class ClientOutcome:
     memory: Any
     personalised: Tensor | None = None  # the model after the federated update; None: the budget did not suffice
     trained: Tensor | None = None  # the model after local training; None if the client did not train, or diverged
-    upload: Any = None  # None: nothing is sent to the server
+    upload: Any = None
+    has_upload: bool = False  # whether the upload is sent to the server: that of some methods is None
     score_after_update: Score | None = None
     score_after_training: Score | None = None
     is_rolled_back: bool = False  # its training diverged: its memory is that from before the round
@@ -61,7 +62,8 @@ def run_client_round(
         memory=memory if is_rolled_back else trained.memory,
         personalised=personal.model,
         trained=None if is_rolled_back else trained.model,
-        upload=trained.upload if can_contribute(client.data) else None,
+        upload=trained.upload,
+        has_upload=can_contribute(client.data),
         score_after_update=after_update,
         score_after_training=score(trained.model),
         is_rolled_back=is_rolled_back,

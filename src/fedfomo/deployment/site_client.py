@@ -106,7 +106,7 @@ class SiteClient:
         # Scores on test records are exact: those of a site with privacy stay there.
         scores = (None, None) if privacy.is_on else (outcome.score_after_update, outcome.score_after_training)
         after_update, after_training = (score and _score_to_dict(score) for score in scores)
-        upload = None if outcome.upload is None else messages.pack(outcome.upload)
+        upload = messages.pack(outcome.upload) if outcome.has_upload else None
         header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
         answer = Envelope(header, below("upload", upload or {}))
         if task.trains:

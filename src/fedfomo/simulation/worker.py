@@ -112,7 +112,7 @@ class ClientRunner:
         elif self._privacy is not None and outcome.trained is not None:
             # Its budget may end at any time. Elsewhere the model lives on in the memory, if anywhere.
             tensors["model"] = outcome.trained
-        if outcome.upload is not None:
+        if outcome.has_upload:
             tensors["upload"] = outcome.upload
         return _FinishedJob(outcome, tensors, client.effort, ledger)
 
@@ -147,7 +147,7 @@ class ClientRunner:
                 client=job.client,
                 model=places.get(f"{job.client}:model", {}),
                 memory=places.get(f"{job.client}:memory", {}),
-                upload=None if own.outcome.upload is None else places.get(f"{job.client}:upload", {}),
+                upload=places.get(f"{job.client}:upload", {}) if own.outcome.has_upload else None,
                 score_after_update=own.outcome.score_after_update,
                 score_after_training=own.outcome.score_after_training,
                 gradients=own.cost.gradients,
