@@ -1,7 +1,7 @@
 """Tuning the global model on validation data, worked by hand."""
 
 from fedfomo.algorithms.fedavg import FedAvg
-from fedfomo.algorithms.fedavg_tuned_on_validation import FedAvgTunedOnValidation
+from fedfomo.algorithms.fedavg_finetuned import FedAvgTunedOnValidation
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import InProcess, client_of, digest, fingerprint, play, points_problem, scalar_problem

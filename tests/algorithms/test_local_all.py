@@ -1,7 +1,6 @@
 """Training alone on training and validation data, worked by hand."""
 
-from fedfomo.algorithms.local import Local
-from fedfomo.algorithms.local_all import LocalAll
+from fedfomo.algorithms.local import Local, LocalAll
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import client_of, digest, points_problem, scalar_problem, targets

@@ -7,11 +7,10 @@ from fedfomo.algorithms.registry import ALGORITHMS, describe, find_algorithm, ma
 __all__ = ["ALGORITHMS", "FAMILIES", "describe", "find_algorithm", "make_algorithm", "register"]
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "Without a federation": ("local", "local_all"),
+    "Without a federation": ("local",),
     "One model for all": (
         "fedavg",
         "fedavg_finetuned",
-        "fedavg_tuned_on_validation",
         "fedavg_shared",
         "fedavgm",
         "fedprox",

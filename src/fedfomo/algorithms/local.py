@@ -1,7 +1,8 @@
 """Local training: every client on its own, the bar that a federation has to clear.
 
 FedFomo never moves to what its validation data speak against, so that it also stops before a client overfits. What
-that alone is worth, without anybody else's model, is local training that keeps its best.
+that alone is worth, without anybody else's model, is local training that keeps its best. And the other methods do not
+train on validation data: local training on these too shows what they are worth so, to a client on its own.
 """
 
 from __future__ import annotations
@@ -69,6 +70,24 @@ class Local(NoServer):
         """Go on training the own model, or the best."""
         own = client.train(memory.own if memory.best is None else memory.best, local_only=True)
         return Trained(None, replace(memory, own=own), own)
+
+
+@register("local-all")
+@dataclass(frozen=True)
+class LocalAll(NoServer):
+    """Train alone on training and validation data together; nothing is sent either way."""
+
+    compute: ClassVar[str] = "FedAvg with the validation data on top"
+
+    def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
+        """Use the own model as it is."""
+        return Personalised(memory.own, memory)
+
+    def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
+        """Go on training the own model on both sets."""
+        both = client.data.train.joined(client.data.validation)
+        own = client.train(memory.own, examples=both, local_only=True)
+        return Trained(None, Memory(own), own)
 
 
 def better_of(client: Client, old: Tensor, new: Tensor) -> Tensor:
