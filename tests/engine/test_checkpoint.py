@@ -14,7 +14,8 @@ from fedfomo.engine.checkpoint import Checkpoint, Checkpoints
 
 def forged(folder: Path, **changes: Any) -> Checkpoints:
     whole = Checkpoint("c", 2, {}, {}, {}, {}, asdict(CommunicationCost()), 0, 0, {})
-    body = changes.pop("body", None) or json.dumps({**vars(whole), **changes})
+    fields = {("bills" if name == "ledgers" else name): value for name, value in vars(whole).items()}
+    body = changes.pop("body", None) or json.dumps({**fields, **changes})
     checkpoints = Checkpoints(folder / "checkpoints", folder / "tensors", folder / "rounds.jsonl", lambda line: None)
     content = {"checksum": hashlib.sha256(body.encode()).hexdigest(), "checkpoint": body}
     (folder / "checkpoints" / "after-round-00002.json").write_text(json.dumps(content))

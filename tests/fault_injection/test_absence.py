@@ -32,6 +32,7 @@ ALLOWED = {0.1: 1.0, 0.3: 2.0, 0.5: 4.0}  # points of accuracy, by the share of 
 Failing = tuple[str, float]
 NONE: Failing = ("none", 0.0)
 HOPELESS: Failing = ("dropout", 0.95)
+SETTINGS = {"dropout": "client_dropout", "lateness": "late_fraction"}
 SOONER = {"mocha-linear": {"relate_every": 2}}  # in the few rounds that are played here
 ALONE = {"local", "local-all", "mocha-repository"}  # nothing that others upload moves these models
 SITES = ("leeds", "turin", "lyon", "porto")
@@ -56,9 +57,9 @@ def test_clients_that_fail_cost_little_accuracy(torture: Torture) -> None:
     seeds = range(torture.repetitions(5))
     shares = ALLOWED if torture.is_full else {0.3: ALLOWED[0.3]}
     ways: dict[Failing, dict[str, float]] = {
-        (kind, share): {kind: share} for kind in ("dropout", "lateness") for share in shares
+        (kind, share): {SETTINGS[kind]: share} for kind in SETTINGS for share in shares
     }
-    found, rounds, failures = _play(seeds, {NONE: {}, **ways, HOPELESS: {"dropout": HOPELESS[1]}})
+    found, rounds, failures = _play(seeds, {NONE: {}, **ways, HOPELESS: {SETTINGS["dropout"]: HOPELESS[1]}})
     assert rounds == len(seeds) * len(found) * ExperimentConfig.rounds
     assert failures > 0
     lost = {way: fmean(found[NONE]) - fmean(values) for way, values in found.items()}

@@ -26,8 +26,7 @@ from attackers import (
     step_from_received,
     with_many_names,
 )
-from fedfomo.algorithms import fedfomo
-from fedfomo.algorithms.fedfomo import FedFomoAsCoded, RobustFedFomo
+from fedfomo.algorithms.fedfomo import FedFomoAsCoded, RobustFedFomo, state
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, SimulationConfig, simulate
@@ -119,7 +118,7 @@ def test_inflated_reports_stay_in_their_row(torture: Torture, monkeypatch: pytes
 
     is_whole = survives()
     with monkeypatch.context() as patch:
-        patch.setattr(fedfomo, "LARGEST_WEIGHT", math.inf)
+        patch.setattr(state, "LARGEST_WEIGHT", math.inf)
         breaks_without = not survives()
     has_landed = largest[0.0] > 1e9 > honest_rows[0.0]
     torture.record(

@@ -28,7 +28,7 @@ Break = Callable[[], None]
 
 
 @pytest.fixture(scope="module")
-def exclusive_supervisor(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     return Alone(tmp_path_factory.mktemp("alone") / "run", CONFIG)
 
 

@@ -23,7 +23,7 @@ CONFIG = config_of(rounds=3, clients=2, vectorise=False)
 
 
 @pytest.fixture(scope="module")
-def exclusive_supervisor(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     return Alone(tmp_path_factory.mktemp("alone") / "run", CONFIG)
 
 

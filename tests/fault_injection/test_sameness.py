@@ -93,6 +93,12 @@ from fedfomo.simulation import executors
 from fedfomo.simulation import simulate
 from fedfomo.testing import digest_of
 from toy_problems import points_problem
+from torch import nn
+
+
+def wide():  # small networks are computed in one thread whatever is allowed
+    return nn.Sequential(nn.Linear(2, 50_000), nn.ReLU(), nn.Linear(50_000, 3))
+
 
 for argument in sys.argv[1:]:
     if argument == "free":
@@ -100,7 +106,7 @@ for argument in sys.argv[1:]:
         continue
     torch.set_num_threads(int(argument))
     plan = simulate.SimulationConfig(rounds=1)
-    print(digest_of(simulate.simulate(points_problem(3), make_algorithm("fedfomo"), plan)))
+    print(digest_of(simulate.simulate(points_problem(3, build=wide), make_algorithm("fedfomo"), plan)))
     assert torch.get_num_threads() == int(argument)
 """
 

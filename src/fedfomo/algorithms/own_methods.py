@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
 from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
-from fedfomo.errors import InputError, require
+from fedfomo.core.user_code import load_user_module
+from fedfomo.errors import require
 
 ENTRY_POINTS = "fedfomo.algorithms"
 """The group of entry points in which packages name their methods."""
+
+_run_once = cache(load_user_module)  # running a file again would make other classes of the same names
 
 
 def file_of(name: str) -> Path | None:
@@ -30,25 +31,9 @@ def find_own_algorithm(name: str) -> type[AnyAlgorithm] | None:
         found = [entry.load() for entry in entry_points(group=ENTRY_POINTS) if entry.name == name]
         return _checked(name, found[0]) if found else None
     word = name.rpartition(":")[2]
-    module = _run_file(file.absolute())
+    module = _run_once(file.absolute())
     require(hasattr(module, word), f"{file} defines no class {word}")
     return _checked(name, getattr(module, word))
-
-
-@cache
-def _run_file(path: Path) -> Any:
-    """Run a file, once, and return what it defines."""
-    require(path.is_file(), f"there is no file {path}")
-    name = f"fedfomo_method_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path} cannot be read as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look up the module that they are defined in
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))  # what lies beside it can be imported
-    spec.loader.exec_module(module)
-    return module
 
 
 def _checked(name: str, found: Any) -> type[AnyAlgorithm]:

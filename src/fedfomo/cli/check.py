@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from fedfomo.cli.tables import bars
 from fedfomo.cli.terminal import console, parse, warn
+from fedfomo.core.user_code import find_module, load_user_module
 from fedfomo.errors import InputError, require
-from fedfomo.sites.user_code import find_module, load_user_module
 
 if TYPE_CHECKING:
     from fedfomo.sites.checks import SiteSummary

@@ -13,9 +13,9 @@ from fedfomo.core.data import ClientData
 from fedfomo.core.losses import objective_of
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.rng import layer_rng, stream
+from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import require
 from fedfomo.sites.site_data import VALIDATION_FRACTION, check_data, client_data
-from fedfomo.sites.user_code import load_user_module
 
 
 @dataclass(frozen=True)
