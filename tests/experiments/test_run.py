@@ -14,41 +14,37 @@ from experiments.iclr2021.paper_tables import LATENT_5, LOCAL
 from experiments.iclr2021.run import MOST_NUMBERS, Stopwatch, compute, kept_affinities, round_to, spell
 from experiments.iclr2021.settings import Cell
 from fedfomo.errors import InputError
+from fedfomo.simulation.callbacks import Callback, FinishedRound
+from fedfomo.simulation.client_batching import Timings
 
 
-class Nobody:
-    """Watches without doing anything."""
-
-    def start(self, rounds_done: int) -> None: ...
-
-    def client_done(self, round: int, client: int) -> None: ...
-
-    def round_done(self, round: int, after_update: object, after_training: object) -> None: ...
+def finished(round: int) -> FinishedRound:
+    return FinishedRound(round, {}, {}, {}, Timings())
 
 
 def test_rounds_that_were_lost_do_not_count(tmp_path: Path) -> None:
     file = tmp_path / "seconds.json"
     file.write_text("[50.0, 70.0, 900.0]")
-    stopwatch = Stopwatch(file, Nobody())
+    stopwatch = Stopwatch(file, Callback())
     stopwatch.start(2)
     assert 120 <= stopwatch.seconds < 125
-    stopwatch.round_done(2, {}, {})
+    stopwatch.round_done(finished(2))
     assert len(json.loads(file.read_text())) == 3
 
 
 def test_of_a_finished_run_all_rounds_count(tmp_path: Path) -> None:
     file = tmp_path / "seconds.json"
     file.write_text("[50.0, 70.0]")
-    assert 120 <= Stopwatch(file, Nobody()).seconds < 125  # killed after the last round: nothing is started again
+    assert 120 <= Stopwatch(file, Callback()).seconds < 125  # killed after the last round: nothing is started again
 
 
 @pytest.mark.parametrize("left", [b"", b"[50.0, 7", b"\0\0\0\0", b"null", b'["a"]', b"\xff"])
 def test_times_that_a_power_cut_spoilt_are_forgotten(left: bytes, tmp_path: Path) -> None:
     file = tmp_path / "seconds.json"
     file.write_bytes(left)
-    stopwatch = Stopwatch(file, Nobody())
+    stopwatch = Stopwatch(file, Callback())
     assert stopwatch.seconds < 5
-    stopwatch.round_done(0, {}, {})
+    stopwatch.round_done(finished(0))
     assert len(json.loads(file.read_text())) == 1
 
 
@@ -93,7 +89,7 @@ def test_a_cell_that_another_process_computes_is_left_to_it(tmp_path: Path) -> N
         assert holder.stdout.readline() == b"held\n"
         prepared: Any = None
         with pytest.raises(InputError, match="in use by another process"):
-            compute(cell, cell.config(), prepared, tmp_path / "results", tmp_path, Nobody(), print)
+            compute(cell, cell.config(), prepared, tmp_path / "results", tmp_path, Callback(), print)
         assert (folder / "lock").exists()
     finally:
         holder.kill()
