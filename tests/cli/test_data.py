@@ -5,14 +5,12 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedfomo.cli.main import main
 from fedfomo.datasets import latent_groups, scenarios
 from fedfomo.datasets.download import ARCHIVES, Archive
-from fedfomo.datasets.latent_groups import LatentGroups, save_groups
-from fedfomo.datasets.readers import read_folder
+from made_up_sets import ship_groups, write_toys
 
 Captured = pytest.CaptureFixture[str]
 
@@ -29,26 +27,7 @@ def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a made-up set of ten classes that counts as a large one."""
     monkeypatch.setattr(scenarios, "SMALL_SET", 100)
-    rng = np.random.default_rng(0)
-    labels = np.arange(1200) % 10
-    images = (rng.random((1200, 8, 8, 3)) * 100 + 15 * labels[:, None, None, None]).astype(np.uint8)
-    (tmp_path / "sets").mkdir()
-    np.savez(
-        tmp_path / "sets" / "toys.npz",
-        x_train=images[:1000],
-        y_train=labels[:1000],
-        x_test=images[1000:],
-        y_test=labels[1000:],
-    )
-    return tmp_path / "sets"
-
-
-def ship_groups(folder: Path) -> None:
-    """Ship groups of neighbouring classes."""
-    data = read_folder(folder, "toys")
-    train, test = data.train.labels.numpy(), data.test.labels.numpy()
-    groups = {number: (train * number // 10, test * number // 10) for number in (2, 3, 4, 5, 10)}
-    save_groups(LatentGroups(data.fingerprint, 0.9, groups), latent_groups.SHIPPED / "toys.npz")
+    return write_toys(tmp_path / "sets")
 
 
 def call(*arguments: str) -> int:

@@ -5,16 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from fedfomo.core.data import Examples
-from fedfomo.core.rng import stream
 from fedfomo.datasets import latent_groups, scenarios
-from fedfomo.datasets.bundled import DataSet, fingerprint
+from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.datasets.latent_groups import LatentGroups, load_groups, numbers_kept, save_groups, user_file
 from fedfomo.datasets.scenarios import build_scenario
 from fedfomo.errors import InputError
+from made_up_sets import made_up
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +20,6 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDFOMO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(latent_groups, "SHIPPED", tmp_path / "shipped")
     return tmp_path / "shipped"
-
-
-def made_up(size: int = 200, num_classes: int = 10) -> DataSet:
-    labels = torch.arange(size) % num_classes
-    images = torch.rand(size, 3, 8, 8, generator=stream(0, "made-up images")) / 2
-    images += (labels / num_classes / 2)[:, None, None, None]
-    cut = size * 4 // 5
-    train, test = Examples(images[:cut], labels[:cut]), Examples(images[cut:], labels[cut:])
-    return DataSet("made-up", train, test, num_classes, fingerprint(train, test))
 
 
 def halves(data: DataSet, number: int = 2, shift: int = 0) -> LatentGroups:

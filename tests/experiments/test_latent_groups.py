@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from experiments.iclr2021.latent_groups import __main__ as command
 from experiments.iclr2021.latent_groups import build
@@ -13,13 +12,12 @@ from experiments.iclr2021.latent_groups.build import build_groups, distance_tabl
 from experiments.iclr2021.latent_groups.embedding import Progress, Schedule
 from fedfomo.cli.main import main, run_and_exit
 from fedfomo.core import networks
-from fedfomo.core.data import Examples
-from fedfomo.core.rng import stream
 from fedfomo.datasets import latent_groups, scenarios
-from fedfomo.datasets.bundled import DataSet, fingerprint, load_digits
-from fedfomo.datasets.latent_groups import LatentGroups, load_groups, save_groups
+from fedfomo.datasets.bundled import load_digits
+from fedfomo.datasets.latent_groups import load_groups
 from fedfomo.datasets.readers import read_folder
 from fedfomo.errors import InputError
+from made_up_sets import made_up, ship_groups, write_toys
 
 Captured = pytest.CaptureFixture[str]
 
@@ -36,39 +34,11 @@ def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a made-up set of ten classes that counts as a large one."""
     monkeypatch.setattr(scenarios, "SMALL_SET", 100)
-    rng = np.random.default_rng(0)
-    labels = np.arange(1200) % 10
-    images = (rng.random((1200, 8, 8, 3)) * 100 + 15 * labels[:, None, None, None]).astype(np.uint8)
-    (tmp_path / "sets").mkdir()
-    np.savez(
-        tmp_path / "sets" / "toys.npz",
-        x_train=images[:1000],
-        y_train=labels[:1000],
-        x_test=images[1000:],
-        y_test=labels[1000:],
-    )
-    return tmp_path / "sets"
-
-
-def ship_groups(folder: Path) -> None:
-    """Ship groups of neighbouring classes."""
-    data = read_folder(folder, "toys")
-    train, test = data.train.labels.numpy(), data.test.labels.numpy()
-    groups = {number: (train * number // 10, test * number // 10) for number in (2, 3, 4, 5, 10)}
-    save_groups(LatentGroups(data.fingerprint, 0.9, groups), latent_groups.SHIPPED / "toys.npz")
-
-
-def made_up(size: int = 200, num_classes: int = 10) -> DataSet:
-    labels = torch.arange(size) % num_classes
-    images = torch.rand(size, 3, 8, 8, generator=stream(0, "made-up images")) / 2
-    images += (labels / num_classes / 2)[:, None, None, None]
-    cut = size * 4 // 5
-    train, test = Examples(images[:cut], labels[:cut]), Examples(images[cut:], labels[cut:])
-    return DataSet("made-up", train, test, num_classes, fingerprint(train, test))
+    return write_toys(tmp_path / "sets")
 
 
 def call(*arguments: str) -> int:
-    """Call the command that makes groups, or, with `scenarios`, that of the library."""
+    """Run the command that makes groups; `fedfomo scenarios` if that is the first argument."""
     with pytest.raises(SystemExit) as ended:
         main(arguments) if arguments[0] == "scenarios" else run_and_exit(command.main, arguments)
     assert isinstance(ended.value.code, int)
