@@ -19,7 +19,7 @@ usage: fedfomo COMMAND [--help]
 
 Personalised federated learning: every client federates with the clients that help it.
 
-  demo        compare local training, FedAvg and FedFomo on handwritten digits; takes about a minute
+  demo        seven post offices learn to read digits, alone and together; takes half a minute
   run         run one method and write its log, models and scores to a folder
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      continue a run or a comparison that was interrupted

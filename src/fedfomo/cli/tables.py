@@ -80,11 +80,16 @@ def learning_map(taken: Sequence[Sequence[float]], groups: Sequence[int] | None)
             if giver == receiver:
                 drawing.append("  ·", style="dim")
             else:
-                height = taken[receiver][giver] / brightest if brightest > 0 else 0.0
-                step = math.ceil(height * (len(SHADES) - 1))
-                drawing.append(" " + " ░▒▒▓▓█"[step] * 2, style=SHADES[step])
+                block, style = shade(taken[receiver][giver] / brightest if brightest > 0 else 0.0)
+                drawing.append(f" {block}", style=style)
         drawing.append("\n")
     return drawing
+
+
+def shade(height: float) -> tuple[str, str]:
+    """Return what stands for a share from 0 to 1, two characters wide, and its style."""
+    step = math.ceil(height * (len(SHADES) - 1))
+    return " ░▒▒▓▓█"[step] * 2, SHADES[step]
 
 
 def recovery_sentence(record: RunRecord) -> str:
