@@ -67,7 +67,7 @@ def prepared_for(config: RunConfig) -> Prepared:
     if spelt_out not in _prepared:
         _prepared[spelt_out] = prepare(config.setting, config.seed)
         # Whatever torch and others load with their first computation is then there before the fork.
-        plan = replace(_prepared[spelt_out].plan, rounds=1)
+        plan = replace(_prepared[spelt_out].simulation, rounds=1)
         simulate(_prepared[spelt_out].problem, make_algorithm(config.method), plan)
     return _prepared[spelt_out]
 
@@ -96,7 +96,7 @@ class Running:
         self, folder: Path, config: RunConfig, workers: int = 0, first: Callable[[], None] = lambda: None
     ) -> None:
         prepared = prepared_for(config)
-        prepared = replace(prepared, plan=replace(prepared.plan, workers=workers))
+        prepared = replace(prepared, simulation=replace(prepared.simulation, workers=workers))
         self._began = time.monotonic()
         ours, theirs = multiprocessing.Pipe(duplex=False)
         self.process = _fork(lambda: _play(folder, config, prepared, first, theirs))
@@ -166,7 +166,7 @@ def command(
 ) -> tuple[int, str]:
     """Type `fedfomo` and some arguments; return the exit code and what was said where errors are."""
     prepared = prepared_for(config)
-    prepared = replace(prepared, plan=replace(prepared.plan, workers=workers))
+    prepared = replace(prepared, simulation=replace(prepared.simulation, workers=workers))
 
     def work() -> None:
         sys.stderr = said

@@ -41,7 +41,7 @@ from fedfomo.io import read_lines, to_json
 from fedfomo.report.per_example import PerExampleScores, read_scores
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, write_toml
-from fedfomo.runs.run import RunRecord, read_record
+from fedfomo.runs.records import RunRecord, read_record
 from fedfomo.sites.load_sites import load_sites
 from toy_problems import ids, numbers
 

@@ -23,11 +23,12 @@ from fedfomo.core.round import cohort_size
 from fedfomo.engine.run_dir import lock_run
 from fedfomo.errors import InputError, require
 from fedfomo.io import to_json, write_atomically
+from fedfomo.runs.callbacks import RunBar
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import write_toml
-from fedfomo.runs.progress import RunBar
 from fedfomo.runs.provenance import source_digest
-from fedfomo.runs.run import RunRecord, Tell, run_or_resume, start_run
+from fedfomo.runs.records import RunRecord
+from fedfomo.runs.run import Tell, run_or_resume, start_run
 from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 
@@ -237,8 +238,8 @@ def compute_all(cells: Sequence[Cell], config: ReproduceConfig, results: Results
 
 
 def _compute(cell: Cell, planned: RunConfig, prepared: Prepared, config: ReproduceConfig) -> None:
-    plan, clients = prepared.plan, len(prepared.problem.clients)
+    simulation, clients = prepared.simulation, len(prepared.problem.clients)
     title = f"{cell.variant.name}, {cell.case.name}, seed {cell.seed}"
-    cohort = cohort_size(clients, plan.participation)
-    with RunBar(console, title, plan.rounds, cohort, clients) as bar:
+    cohort = cohort_size(clients, simulation.participation)
+    with RunBar(console, title, simulation.rounds, cohort, clients) as bar:
         compute(cell, planned, prepared, config.results, config.work, bar, warn)

@@ -5,7 +5,7 @@ from rich.console import Console
 from fedfomo.cli.tables import comparison_table
 from fedfomo.core.model import Score
 from fedfomo.core.round import CommunicationCost
-from fedfomo.runs.run import RunRecord
+from fedfomo.runs.records import RunRecord
 
 
 def record(seed: int, accuracy: float) -> RunRecord:

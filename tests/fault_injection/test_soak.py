@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from fedfomo.deployment.subprocesses import wait_until
-from fedfomo.runs.metrics import percentile
+from fedfomo.runs.records import percentile
 from scorecard import ROOT, Torture
 
 SCRIPT = Path(__file__).with_name("soak_run.py")

@@ -37,7 +37,8 @@ from fedfomo.report.select_run import find_run
 from fedfomo.report.text import site_sentence, with_interval
 from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import build, read_toml, write_toml
-from fedfomo.runs.run import read_config, read_record, runs_of
+from fedfomo.runs.records import read_record
+from fedfomo.runs.run import read_config, runs_of
 from fedfomo.simulation.problem import FederatedProblem
 
 

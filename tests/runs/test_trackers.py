@@ -11,8 +11,8 @@ import pytest
 from cli_calls import SMALL, call, refused
 from fedfomo.algorithms import make_algorithm
 from fedfomo.engine.run_dir import RunDirectory
-from fedfomo.runs import trackers
-from fedfomo.runs.trackers import figures_of, open_tracker
+from fedfomo.runs import callbacks
+from fedfomo.runs.callbacks import figures_of, open_tracker
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
@@ -89,10 +89,10 @@ class Broken:
     """A tracker whose service is away after the first round."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.rounds: list[int] = []
 
     def log(self, round: int, figures: Mapping[str, float]) -> None:
-        self.told.append(round)
+        self.rounds.append(round)
         if round == 2:
             raise ConnectionError("the service is away")
 
@@ -100,14 +100,14 @@ class Broken:
         raise AssertionError("nobody closes what has failed")
 
 
-def test_a_tracker_that_fails_ends_no_run_and_is_told_no_more(
+def test_a_tracker_that_fails_ends_no_run_and_is_gets_no_more_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tracker = Broken()
-    monkeypatch.setattr(trackers, "open_tracker", lambda *_: tracker)
+    monkeypatch.setattr(callbacks, "open_tracker", lambda *_: tracker)
     call("run", "--out", str(tmp_path / "run"), *SMALL, "--track", "wandb")
-    assert tracker.told == [1, 2]
-    assert "wandb failed and is told no more" in capsys.readouterr().out
+    assert tracker.rounds == [1, 2]
+    assert "wandb failed and gets no more figures" in capsys.readouterr().out
     assert (tmp_path / "run" / "result.json").exists()
 
 
@@ -117,9 +117,9 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(
     def away(*_: object) -> None:
         raise ConnectionError("the service is away")
 
-    monkeypatch.setattr(trackers, "open_tracker", away)
+    monkeypatch.setattr(callbacks, "open_tracker", away)
     call("run", "--out", str(tmp_path / "run"), *SMALL, "--track", "wandb")
-    assert "wandb failed and is told no more" in capsys.readouterr().out
+    assert "wandb failed and gets no more figures" in capsys.readouterr().out
     assert (tmp_path / "run" / "result.json").exists()
 
 

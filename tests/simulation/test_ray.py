@@ -84,7 +84,7 @@ def test_other_executors_are_refused_and_none_is_part_of_what_a_run_is() -> None
         SimulationConfig(executor="rya")  # type: ignore[arg-type]
     config = build(RunConfig, {"executor": "ray", "workers": 7})
     prepared = prepare(config.setting, config.seed)
-    assert (prepared.plan.executor, prepared.plan.workers) == ("ray", 7)
+    assert (prepared.simulation.executor, prepared.simulation.workers) == ("ray", 7)
     assert _digest(config, prepared) == _digest(RunConfig(), prepared)
 
 

@@ -14,7 +14,7 @@ from fedfomo.runs.config import CompareConfig, label_of
 from fedfomo.runs.config_io import write_toml
 
 if TYPE_CHECKING:
-    from fedfomo.runs.run import RunRecord
+    from fedfomo.runs.records import RunRecord
     from fedfomo.runs.setup import Prepared
 
 

@@ -18,7 +18,7 @@ from fedfomo.runs.config import ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named
 
 if TYPE_CHECKING:
-    from fedfomo.runs.run import RunRecord
+    from fedfomo.runs.records import RunRecord
     from fedfomo.runs.setup import Prepared
 
 MOST_WARNINGS = 5
@@ -90,17 +90,16 @@ def introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> Non
 def play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -> RunRecord:
     """Play what is left of one run under a progress bar; whatever stops it, say how to go on."""
     from fedfomo.core.round import cohort_size
-    from fedfomo.runs.progress import RunBar
+    from fedfomo.runs.callbacks import RunBar, track_run
     from fedfomo.runs.run import run_or_resume
-    from fedfomo.runs.trackers import track_run
     from fedfomo.simulation.callbacks import Callbacks
     from fedfomo.simulation.executors import WorkerLostError
 
-    plan, clients = prepared.plan, len(prepared.problem.clients)
+    simulation, clients = prepared.simulation, len(prepared.problem.clients)
     title = f"{label_of(config.method)}, seed {config.seed}"
     hint = f"go on with `fedfomo resume {to_resume}`"
     try:
-        bar = RunBar(console, title, plan.rounds, cohort_size(clients, plan.participation), clients)
+        bar = RunBar(console, title, simulation.rounds, cohort_size(clients, simulation.participation), clients)
         facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
         with bar, track_run(config.setting.track, folder, facts, warn) as tracked:
             record = run_or_resume(folder, prepared, Callbacks(tracked, bar), warn)

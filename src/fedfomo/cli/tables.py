@@ -15,7 +15,7 @@ from rich.text import Text
 from fedfomo.io import read_lines
 
 if TYPE_CHECKING:
-    from fedfomo.runs.run import RunRecord
+    from fedfomo.runs.records import RunRecord
 
 # The more a receiver took from a giver, the fuller and brighter the cell.
 SHADES = ("grey11", "grey23", "grey39", "deep_sky_blue4", "deep_sky_blue3", "sky_blue1", "white")

@@ -16,10 +16,10 @@ from fedfomo.report.intervals import Estimate, of_mean_gap
 from fedfomo.report.select_run import comparison_in
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.config_io import to_cli
-from fedfomo.runs.metrics import percentile
 from fedfomo.runs.own_sites import is_of_sites
 from fedfomo.runs.provenance import read_environment, same_clients
-from fedfomo.runs.run import read_config, read_record
+from fedfomo.runs.records import percentile, read_record
+from fedfomo.runs.run import read_config
 
 ClientKey = tuple[int, int]
 """A seed, and a client of that seed: the same key is the same client under every method."""

@@ -25,7 +25,8 @@ from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentCo
 from fedfomo.runs.config_io import named, to_cli
 from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
-from fedfomo.runs.run import RunRecord, load_models, read_config, read_record
+from fedfomo.runs.records import RunRecord, load_models, read_record
+from fedfomo.runs.run import read_config
 from fedfomo.runs.setup import prepare
 from fedfomo.simulation.problem import FederatedProblem
 

@@ -13,7 +13,6 @@ from fedfomo.core.local_training import Sgd
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import require, unknown
 from fedfomo.privacy.config import Privacy
-from fedfomo.runs.trackers import TRACKERS
 from fedfomo.simulation.config import SimulationConfig
 
 # What suits a data set: smaller batches for digits, of which a client has a few dozen; the paper's own rate for MNIST;
@@ -25,7 +24,9 @@ DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
     "cifar100": {"standardise": True, "augment": True},
 }
 
-# Settings that say where a run is computed and who is told of it: no result depends on them.
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+
+# Settings of where a run is computed and who follows it: no result depends on them.
 NOT_RESULT_RELEVANT = ("data", "workers", "executor", "track")
 
 
@@ -66,7 +67,7 @@ class ExperimentConfig:
     """Trackers to log every round to, beside rounds.jsonl: tensorboard, mlflow, wandb."""
 
     def __post_init__(self) -> None:
-        self.plan()
+        self.simulation()
         for tracker in self.track:
             if tracker not in TRACKERS:
                 raise unknown("tracker", tracker, TRACKERS)
@@ -75,7 +76,7 @@ class ExperimentConfig:
         is_possible = self.executor == "processes" or self.device.partition(":")[0] == "cpu"
         require(is_possible, f"a Ray cluster computes on cpu, not {self.device}: leave out --device or --executor")
 
-    def plan(self, default_workers: int = 0) -> SimulationConfig:
+    def simulation(self, default_workers: int = 0) -> SimulationConfig:
         """Return how the rounds are played."""
         return SimulationConfig(
             rounds=self.rounds,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,18 +16,13 @@ from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.algorithms.own_methods import file_of
 from fedfomo.algorithms.registry import find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
-from fedfomo.core.archives import read_tensors
 from fedfomo.core.clustering import agreement, group_by_affinity
-from fedfomo.core.model import Model, Score
-from fedfomo.core.round import CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
-from fedfomo.errors import InputError, reading, require, unknown
+from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import make_folder, to_json, write_atomically
-from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
-from fedfomo.runs.metrics import Summary, summarise
 from fedfomo.runs.provenance import (
     check_clients,
     check_machine,
@@ -38,6 +31,7 @@ from fedfomo.runs.provenance import (
     method_file,
     write_environment,
 )
+from fedfomo.runs.records import RunRecord, model_file, read_record
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
@@ -45,35 +39,6 @@ from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """What is kept of a finished run."""
-
-    method: str
-    options: Mapping[str, Any]
-    seed: int
-    after_update: Mapping[int, Score]
-    after_training: Mapping[int, Score]
-    traffic: CommunicationCost
-    affinity: list[list[float]] | None  # who values whom: receiver × giver
-    taken: list[list[float]] | None  # who has learnt from whom
-    refusals: Mapping[int, int]  # how many uploads of each client were refused
-    gradients: int  # how many examples were differentiated, each as often as it was
-    spent: Mapping[int, EpsilonSpent] | None  # ε of each client's records at the end; None: the run was not private
-    groups: list[int] | None  # the distribution that each client draws its training data from
-    groups_found: list[int] | None  # by clustering the affinity matrix
-    group_agreement: float | None  # adjusted Rand index between the two
-    seconds: float  # of the process that finished the run
-
-    def accuracies(self, point: str = "after_update") -> dict[int, float]:
-        """Return each client's test accuracy at one of the two points of evaluation."""
-        return {client: score.accuracy for client, score in getattr(self, point).items()}
-
-    def summary(self, local: RunRecord | None = None, point: str = "after_update") -> Summary:
-        """Summarise the accuracies, beside those of local training if these are given."""
-        return summarise(self.accuracies(point), local.accuracies() if local else None)
 
 
 def new_folder(out: Path | None, name: str) -> Path:
@@ -101,7 +66,7 @@ class PreparedRun:
     seed: int
     algorithm: AnyAlgorithm
     problem: FederatedProblem
-    plan: SimulationConfig
+    simulation: SimulationConfig
     config: str  # what config.toml says: what was asked for
     environment: Mapping[str, Any]  # what environment.json says: on whose data, by which code, on which machine
     digest: str  # of whatever decides the result, so that a checkpoint is never continued under other conditions
@@ -124,18 +89,18 @@ def run_or_resume(folder: Path, prepared: Prepared, callback: Callback | None, t
     config = read_config(folder)
     if (folder / "environment.json").exists():
         check_method_file(folder, config.method)
-    planned = PreparedRun(
+    run = PreparedRun(
         method=label_of(config.method),
         options=config.options,
         seed=config.seed,
         algorithm=make_algorithm(config.method, config.options),
         problem=prepared.problem,
-        plan=prepared.plan,
+        simulation=prepared.simulation,
         config=write_toml(config),
         environment={**environment_of(prepared, config.setting), **method_file(config.method)},
         digest=_digest(config, prepared),
     )
-    return play(folder, planned, callback, tell)
+    return play(folder, run, callback, tell)
 
 
 def play(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) -> RunRecord:
@@ -156,10 +121,10 @@ def play(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) 
         if not (folder / "environment.json").exists():
             write_environment(folder, run.environment)
         check_machine(folder, tell)
-        result = simulate(run.problem, run.algorithm, run.plan, directory, callback)
+        result = simulate(run.problem, run.algorithm, run.simulation, directory, callback)
         network = run.problem.model_of(run.algorithm)
         for client, model in result.models.items():
-            directory.write_tensors(_model_file(client), network.state_dict(model))
+            directory.write_tensors(model_file(client), network.state_dict(model))
         record = _record(run, result, time.monotonic() - started)
         write_atomically(finished, to_json(asdict(record), indent=1).encode())
         directory.remove_checkpoints()
@@ -168,42 +133,11 @@ def play(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) 
         directory.close()
 
 
-def load_models(folder: Path, model: Model, record: RunRecord) -> list[torch.Tensor] | None:
-    """Read the final models of a finished run, each as one vector; None: not all of them are there."""
-    files = [folder / _model_file(client) for client in sorted(record.after_update)]
-    return [_theta(model, read_tensors(file)) for file in files] if all(file.exists() for file in files) else None
-
-
-def _model_file(client: int) -> str:
-    return f"models/client-{client:05d}.safetensors"
-
-
-def _theta(model: Model, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    theta = torch.empty(model.layout.size)
-    for name, view in model.layout.views(theta).items():
-        view.copy_(state[name])
-    return theta
-
-
 def read_config(folder: Path) -> RunConfig:
     """Read the configuration that a run was started with."""
     require(folder.is_dir(), f"there is no run folder {folder}")
     require((folder / "config.toml").exists(), f"{folder} is not a run folder: it has no config.toml")
     return read_toml(folder / "config.toml", RunConfig)
-
-
-def read_record(folder: Path) -> RunRecord:
-    """Read what is kept of a finished run."""
-    path = folder / "result.json"
-    with reading(path, "delete it and resume the run"):
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        for point in ("after_update", "after_training"):
-            content[point] = {int(client): _score(score) for client, score in content[point].items()}
-        content["traffic"] = CommunicationCost(**content["traffic"])
-        content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
-        if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
-            content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
-        return RunRecord(**content)
 
 
 def runs_of(config: CompareConfig) -> list[RunConfig]:
@@ -245,15 +179,6 @@ def _impossible(setting: ExperimentConfig, further: Sequence[str] = ()) -> dict[
         elif privacy.is_on and method.evaluates_on == "training" and privacy.validation_noise is None:
             found[name] = "it judges models by training records, which with privacy takes --privacy.validation-noise"
     return found
-
-
-def _score(content: dict[str, Any]) -> Score:
-    loss, accuracy = (math.nan if content[name] is None else content[name] for name in ("loss", "accuracy"))
-    return Score(loss, accuracy, content["num_examples"])
-
-
-def _spent(content: dict[str, float | None]) -> EpsilonSpent:
-    return EpsilonSpent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
 
 
 def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:

@@ -1,4 +1,4 @@
-"""From a setting to the data, the clients, the model and the plan of a run."""
+"""From a setting to the data, the clients, the model and the simulation of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Prepared:
     data: DataSet
     scenario: Scenario
     problem: FederatedProblem
-    plan: SimulationConfig
+    simulation: SimulationConfig
     scale: Scale | None  # of clients' inputs; None: as they are in the data
 
 
@@ -47,10 +47,10 @@ def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
     problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
-    plan = setting.plan(default_workers=os.cpu_count() or 1)
+    simulation = setting.simulation(default_workers=os.cpu_count() or 1)
     if model.device.type != "cpu":
-        plan = replace(plan, workers=0)
-    return Prepared(data, scenario, problem, plan, scale)
+        simulation = replace(simulation, workers=0)
+    return Prepared(data, scenario, problem, simulation, scale)
 
 
 def network_name(setting: ExperimentConfig, shape: tuple[int, ...]) -> str:

@@ -36,6 +36,7 @@ from fedfomo.report.from_run import load, scores_of_run
 from fedfomo.report.page import write_report
 from fedfomo.report.per_example import label_counts
 from fedfomo.report.text import contributors_of
+from fedfomo.runs.callbacks import RunBar, track_run
 from fedfomo.runs.config import label_of
 from fedfomo.runs.own_sites import (
     SitesConfig,
@@ -46,10 +47,9 @@ from fedfomo.runs.own_sites import (
     spell,
     write_parts,
 )
-from fedfomo.runs.progress import RunBar
 from fedfomo.runs.provenance import method_file
-from fedfomo.runs.run import PreparedRun, RunRecord, load_models, play
-from fedfomo.runs.trackers import track_run
+from fedfomo.runs.records import RunRecord, load_models
+from fedfomo.runs.run import PreparedRun, play
 from fedfomo.simulation.callbacks import Callback, Callbacks
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
@@ -319,7 +319,7 @@ def _prepare(
             seed=seed,
             algorithm=each.algorithm,
             problem=problem,
-            plan=replace(plan, participation=share, evaluate_every=1 if is_main else plan.rounds),
+            simulation=replace(plan, participation=share, evaluate_every=1 if is_main else plan.rounds),
             config=config.as_toml(),
             environment={**environment, **method_file(each.name)},
             digest=digest_of(config, environment),
@@ -390,9 +390,9 @@ def _play_one(folder: Path, run: PreparedRun, keeper: _Keeper) -> RunRecord:
     folder.mkdir(exist_ok=True)
     sites = len(run.problem.clients)
     title = f"{folder.name.replace('-seed-', ', seed ')}"
-    bar = RunBar(keeper.console, title, run.plan.rounds, cohort_size(sites, run.plan.participation), sites)
+    bar = RunBar(keeper.console, title, run.simulation.rounds, cohort_size(sites, run.simulation.participation), sites)
     shown = bar if keeper.shows_progress else nullcontext()
-    facts = {"method": run.method, "seed": run.seed, "rounds": run.plan.rounds, **run.options}
+    facts = {"method": run.method, "seed": run.seed, "rounds": run.simulation.rounds, **run.options}
     with shown, track_run(keeper.track, folder, facts, warnings.warn) as tracked:
         callback = Callbacks(tracked, bar if keeper.shows_progress else None, keeper.callback)
         return play(folder, run, callback, warnings.warn)

@@ -1,6 +1,7 @@
-"""Sending a run's course to the trackers that people keep; each is imported only when it is asked for.
+"""Callbacks that show a run while it goes on: the progress bar, and the trackers that people keep.
 
-The log of a run, `rounds.jsonl`, is always written: trackers receive a digest of the same lines.
+A tracker is imported only when it is asked for. The log of a run, `rounds.jsonl`, is always written: trackers receive
+figures of the same lines.
 """
 
 from __future__ import annotations
@@ -11,25 +12,79 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedfomo.errors import InputError, unknown
-from fedfomo.runs.metrics import percentile
+from fedfomo.runs.records import percentile
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 
-TRACKERS = ("tensorboard", "mlflow", "wandb")
+if TYPE_CHECKING:
+    from fedfomo.core.client import ClientId
+    from fedfomo.core.model import Score
+
+
+class RunBar(Callback):
+    """Follows one run: a bar in a terminal, a line every now and then elsewhere."""
+
+    def __init__(self, console: Console, title: str, rounds: int, cohort: int, clients: int) -> None:
+        self._console = console
+        self._title = title
+        self._rounds = rounds
+        self._cohort = cohort
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[accuracy]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+        )
+        # The last federated update visits every client once more.
+        self._task = self._progress.add_task(title, total=rounds * cohort + clients, accuracy="")
+
+    def __enter__(self) -> RunBar:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
+            self._progress.stop()
+
+    def start(self, rounds_done: int) -> None:
+        if rounds_done:
+            self._console.print(f"{self._title}: going on after round {rounds_done} of {self._rounds}")
+        self._progress.update(self._task, completed=rounds_done * self._cohort)
+
+    def client_done(self, round: int, client: ClientId) -> None:
+        self._progress.advance(self._task)
+
+    def round_done(self, finished: FinishedRound) -> None:
+        """Show the accuracy of the clients that took part; who dropped out was not counted before."""
+        number = finished.round + 1
+        self._progress.update(self._task, completed=number * self._cohort)
+        if not finished.after_update:
+            return
+        accuracy = f"accuracy {_mean(finished.after_update):.3f}, trained {_mean(finished.after_training):.3f}"
+        self._progress.update(self._task, accuracy=f"round {number}/{self._rounds}  {accuracy}")
+        if not self._console.is_terminal and number % max(1, self._rounds // 4) == 0:
+            self._console.print(f"{self._title}: round {number}/{self._rounds}, {accuracy}")
+
+
+def _mean(scores: Mapping[ClientId, Score]) -> float:
+    known = [score.accuracy for score in scores.values() if math.isfinite(score.accuracy)]
+    return fmean(known) if known else math.nan
 
 
 class Tracker(Protocol):
     """Keeps figures by round."""
 
-    def log(self, round: int, figures: Mapping[str, float]) -> None:
-        """Keep one round's figures."""
-        ...
+    def log(self, round: int, figures: Mapping[str, float]) -> None: ...
 
-    def close(self) -> None:
-        """Finish."""
-        ...
+    def close(self) -> None: ...
 
 
 def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
@@ -48,12 +103,12 @@ def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
 def track_run(
     names: Sequence[str], folder: Path, config: Mapping[str, Any], tell: Callable[[str], None]
 ) -> Generator[Callback | None]:
-    """Open the trackers that were asked for, for one run; one that fails is told no more, and no run ends for it."""
+    """Open the trackers that were asked for, for one run. One that fails is left out from then on; the run goes on."""
     trackers: dict[str, Tracker] = {}
 
     def give_up(name: str, error: Exception) -> None:
         trackers.pop(name, None)
-        tell(f"{name} failed and is told no more, {folder / 'rounds.jsonl'} has everything: {error}")
+        tell(f"{name} failed and gets no more figures, {folder / 'rounds.jsonl'} has everything: {error}")
 
     def each(act: Callable[[Tracker], None]) -> None:
         for name, tracker in [*trackers.items()]:

@@ -1,0 +1,123 @@
+"""What is kept of a finished run: scores, matrices, models; and how scores of many clients are summarised."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import torch
+
+from fedfomo.core.archives import read_tensors
+from fedfomo.core.model import Model, Score
+from fedfomo.core.round import CommunicationCost
+from fedfomo.errors import reading
+from fedfomo.privacy.accountant import EpsilonSpent
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The spread of one figure over clients."""
+
+    mean: float  # every client counts alike, however many examples it has
+    std: float
+    worst: float
+    tenth_percentile: float
+    share_better: float | None  # than training alone; None: there is nothing to compare with
+    share_worse: float | None
+    num_clients: int  # those with test examples
+
+
+def summarise(accuracies: Mapping[int, float], local: Mapping[int, float] | None = None) -> Summary:
+    """Summarise accuracies by client, leaving out clients without test examples."""
+    known = {client: value for client, value in accuracies.items() if math.isfinite(value)}
+    if not known:
+        return Summary(math.nan, math.nan, math.nan, math.nan, None, None, 0)
+    values = sorted(known.values())
+    better = worse = None
+    if local is not None:
+        better = fmean(float(value > local[client]) for client, value in known.items())
+        worse = fmean(float(value < local[client]) for client, value in known.items())
+    return Summary(fmean(values), pstdev(values), values[0], percentile(values, 0.1), better, worse, len(values))
+
+
+def percentile(ascending: Sequence[float], share: float) -> float:
+    """Interpolate between the two values nearest to a share of the way up."""
+    position = share * (len(ascending) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (position - below) * (ascending[above] - ascending[below])
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is kept of a finished run."""
+
+    method: str
+    options: Mapping[str, Any]
+    seed: int
+    after_update: Mapping[int, Score]
+    after_training: Mapping[int, Score]
+    traffic: CommunicationCost
+    affinity: list[list[float]] | None  # who values whom: receiver × giver
+    taken: list[list[float]] | None  # who has learnt from whom
+    refusals: Mapping[int, int]  # how many uploads of each client were refused
+    gradients: int  # how many examples were differentiated, each as often as it was
+    spent: Mapping[int, EpsilonSpent] | None  # ε of each client's records at the end; None: the run was not private
+    groups: list[int] | None  # the distribution that each client draws its training data from
+    groups_found: list[int] | None  # by clustering the affinity matrix
+    group_agreement: float | None  # adjusted Rand index between the two
+    seconds: float  # of the process that finished the run
+
+    def accuracies(self, point: str = "after_update") -> dict[int, float]:
+        """Return each client's test accuracy at one of the two points of evaluation."""
+        return {client: score.accuracy for client, score in getattr(self, point).items()}
+
+    def summary(self, local: RunRecord | None = None, point: str = "after_update") -> Summary:
+        """Summarise the accuracies, beside those of local training if these are given."""
+        return summarise(self.accuracies(point), local.accuracies() if local else None)
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read what is kept of a finished run."""
+    path = folder / "result.json"
+    with reading(path, "delete it and resume the run"):
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        for point in ("after_update", "after_training"):
+            content[point] = {int(client): _score(score) for client, score in content[point].items()}
+        content["traffic"] = CommunicationCost(**content["traffic"])
+        content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
+        if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
+            content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
+        return RunRecord(**content)
+
+
+def load_models(folder: Path, model: Model, record: RunRecord) -> list[torch.Tensor] | None:
+    """Read the final models of a finished run, each as one vector; None: not all of them are there."""
+    files = [folder / model_file(client) for client in sorted(record.after_update)]
+    return [_theta(model, read_tensors(file)) for file in files] if all(file.exists() for file in files) else None
+
+
+def model_file(client: int) -> str:
+    """Name the file of a client's final model, within the run's folder."""
+    return f"models/client-{client:05d}.safetensors"
+
+
+def _theta(model: Model, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    theta = torch.empty(model.layout.size)
+    for name, view in model.layout.views(theta).items():
+        view.copy_(state[name])
+    return theta
+
+
+def _score(content: dict[str, Any]) -> Score:
+    loss, accuracy = (math.nan if content[name] is None else content[name] for name in ("loss", "accuracy"))
+    return Score(loss, accuracy, content["num_examples"])
+
+
+def _spent(content: dict[str, float | None]) -> EpsilonSpent:
+    return EpsilonSpent(**{records: math.inf if epsilon is None else epsilon for records, epsilon in content.items()})
