@@ -235,6 +235,7 @@ LOOPBACK: dict[str, dict[str, Any]] = {
     "loopback/fedfomo partial": {"participation": 0.67, "rounds": 3},
     "loopback/fedfomo 8 bits": {"bits": 8},
     "loopback/apfl-logits": {"method": "apfl-logits"},
+    "loopback/fedfomo-plus": {"method": "fedfomo-plus", "rounds": 3},
 }
 
 # --- How a case is computed ---

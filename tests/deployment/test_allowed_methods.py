@@ -21,7 +21,7 @@ from fedfomo.errors import InputError
 from in_memory_transport import Answer, honest, make_federation, models_of, play
 from toy_problems import ROUNDS, InProcess, federation_of, points_problem
 
-QUICK = ("fedfomo", "fedavg", "apfl-logits", "local", "mocha")
+QUICK = ("fedfomo", "fedfomo-plus", "fedavg", "apfl-logits", "local", "mocha")
 # One needs the true groups, which only a scenario knows; the other sends examples.
 WITHOUT = ("oracle", "fedavg-shared")
 

@@ -15,7 +15,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "fedavgm",
         "fedprox",
     ),
-    "FedFomo": ("fedfomo.core", "fedfomo.averages", "fedfomo.as_coded", "fedfomo.robust", "fedfomo.keep_training"),
+    "FedFomo": (
+        "fedfomo.core",
+        "fedfomo.plus",
+        "fedfomo.averages",
+        "fedfomo.as_coded",
+        "fedfomo.robust",
+        "fedfomo.keep_training",
+    ),
     "Part of the model is shared": ("lg_fedavg", "fedrep", "fedala"),
     "A model of one's own beside a shared one": (
         "ditto",

@@ -4,6 +4,7 @@ from fedfomo.algorithms.fedfomo.as_coded import FedFomoAsCoded
 from fedfomo.algorithms.fedfomo.averages import FedFomoAverages
 from fedfomo.algorithms.fedfomo.core import FedFomo
 from fedfomo.algorithms.fedfomo.keep_training import FedFomoKeepTraining
+from fedfomo.algorithms.fedfomo.plus import FedFomoPlus
 from fedfomo.algorithms.fedfomo.robust import RobustFedFomo
 from fedfomo.algorithms.fedfomo.state import Download, EvaluationWeights, Memory, State, Upload
 
@@ -14,6 +15,7 @@ __all__ = [
     "FedFomoAsCoded",
     "FedFomoAverages",
     "FedFomoKeepTraining",
+    "FedFomoPlus",
     "Memory",
     "RobustFedFomo",
     "State",

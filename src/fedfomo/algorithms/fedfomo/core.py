@@ -27,7 +27,6 @@ from fedfomo.algorithms.fedfomo.state import (
     Memory,
     State,
     Upload,
-    validate_weights,
 )
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
@@ -98,7 +97,7 @@ def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequenc
 
 @register("fedfomo", paper="Zhang et al., ICLR 2021")
 @dataclass(frozen=True)
-class FedFomo(KeepsAffinity):
+class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
     """Every client moves towards the models that lower its validation loss, by first-order weights."""
 
     sends: ClassVar[str] = "M models down, 1 up with weights and shares of those that it was sent"
@@ -185,7 +184,3 @@ class FedFomo(KeepsAffinity):
     def exploration(self, round: int) -> float:
         """Return ε."""
         return exploration_rate(round, self.epsilon, self.epsilon_decay)
-
-    def validate(self, state: State, upload: Upload) -> str | None:
-        """Refuse weights that no client can have computed: whatever arrives, P must stay finite."""
-        return validate_weights(upload.findings)

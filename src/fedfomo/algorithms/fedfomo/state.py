@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -89,10 +89,25 @@ def validate_weights(findings: EvaluationWeights) -> str | None:
     return None
 
 
-class KeepsAffinity(Algorithm[State, Download, Upload, Memory]):
-    """What FedFomo's state tells, and how it forgets a client."""
+class HasFindings(Protocol):
+    """A client's memory, or its upload, with what it found out about other clients' models."""
 
-    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+    @property
+    def findings(self) -> EvaluationWeights:
+        """Weights and shares of the models that it evaluated."""
+        ...
+
+
+AnyState = TypeVar("AnyState", bound=State)
+AnyDownload = TypeVar("AnyDownload")
+AnyUpload = TypeVar("AnyUpload", bound=HasFindings)
+AnyMemory = TypeVar("AnyMemory", bound=HasFindings)
+
+
+class KeepsAffinity(Algorithm[AnyState, AnyDownload, AnyUpload, AnyMemory]):
+    """What the state of FedFomo and of its relatives tells, and how it forgets a client."""
+
+    def forget_clients(self, state: AnyState, members: Collection[ClientId]) -> AnyState:
         """Drop the models of clients that have left."""
         if state.models.keys() <= set(members):
             return state
@@ -100,15 +115,19 @@ class KeepsAffinity(Algorithm[State, Download, Upload, Memory]):
         uploaders = [client for client in state.last_uploaders.tolist() if client in members]
         return replace(state, models=models, last_uploaders=torch.tensor(uploaders, dtype=torch.int64))
 
-    def affinity(self, state: State) -> SparseMatrix:
+    def validate(self, state: AnyState, upload: AnyUpload) -> str | None:
+        """Refuse weights that no client can have computed: whatever arrives, P must stay finite."""
+        return validate_weights(upload.findings)
+
+    def affinity(self, state: AnyState) -> SparseMatrix:
         """Return P."""
         return state.affinity
 
-    def mixing_history(self, state: State) -> SparseMatrix:
+    def mixing_history(self, state: AnyState) -> SparseMatrix:
         """Return Σ w* over rounds."""
         return state.taken
 
-    def mixing_weights(self, memory: Memory) -> tuple[Tensor, Tensor]:
+    def mixing_weights(self, memory: AnyMemory) -> tuple[Tensor, Tensor]:
         """Return w* of the last federated update."""
         return memory.findings.ids, memory.findings.shares
 

@@ -1,0 +1,185 @@
+"""FedFomo+, worked by hand on models that are one number."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedfomo.algorithms.fedfomo import EvaluationWeights, FedFomoPlus
+from fedfomo.algorithms.fedfomo.plus import Download, Memory, State, Upload, softmax_shares
+from fedfomo.core.messages import pack, unpack
+from fedfomo.core.rng import stream
+from fedfomo.core.round import run_round
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.simulate import simulate
+from toy_problems import (
+    InProcess,
+    federation_of,
+    ids,
+    numbers,
+    point,
+    points_problem,
+    scalar_client,
+    scalar_problem,
+    start_of,
+)
+
+
+def upload(value: float, num_examples: int = 1, findings: EvaluationWeights | None = None) -> Upload:
+    return Upload(point(value), num_examples, findings or EvaluationWeights.none())
+
+
+def test_shares_fall_with_the_exponential_of_the_loss() -> None:
+    # exp(−2 · ½) = e⁻¹ and exp(−2 · 1) = e⁻²: shares are as e² : e : 1 for losses 0, ½, 1.
+    total = math.e**2 + math.e + 1
+    shares = softmax_shares(numbers(0.0, 0.5, 1.0), beta=2.0).tolist()
+    assert shares == pytest.approx([math.e**2 / total, math.e / total, 1 / total])
+
+
+def test_beta_0_weighs_all_alike_and_a_large_one_takes_the_best() -> None:
+    assert softmax_shares(numbers(0.0, 9.0), beta=0.0).tolist() == [0.5, 0.5]
+    assert softmax_shares(numbers(0.4, 0.2, 0.3), beta=1e6).tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_has_no_share(loss: float) -> None:
+    assert softmax_shares(numbers(1.0, loss, 1.0), beta=8.0).tolist() == [0.5, 0.0, 0.5]
+
+
+def test_without_a_finite_loss_the_average_is_used_which_is_the_first_candidate() -> None:
+    assert softmax_shares(numbers(math.nan, math.inf), beta=8.0).tolist() == [1.0, 0.0]
+
+
+def test_the_start_is_the_average_of_the_uploads_by_their_examples() -> None:
+    state = FedFomoPlus().start_server(start_of(3, 0.0))
+    after = FedFomoPlus().aggregate(state, {2: upload(8.0, 3), 0: upload(4.0, 1)})
+    assert after.average.tolist() == [(3 * 8 + 1 * 4) / 4]
+    assert after.last_uploaders.tolist() == [0, 2]
+    assert (after.round, state.round) == (1, 0)
+
+
+def test_only_models_of_the_last_round_are_sent_since_older_ones_had_another_start() -> None:
+    algorithm = FedFomoPlus()
+    state = algorithm.aggregate(algorithm.start_server(start_of(3, 0.0)), {0: upload(1.0), 1: upload(2.0)})
+    state = algorithm.aggregate(state, {2: upload(5.0)})
+    download = algorithm.configure_client(state, 0, stream(0))
+    assert download.ids.tolist() == [2]
+    assert download.models[0].tolist() == [5.0]
+    assert download.average.tolist() == [5.0]
+    assert algorithm.configure_client(state, 2, stream(0)).ids.tolist() == []  # nobody is sent its own
+
+
+def test_a_round_without_uploads_keeps_the_start_and_the_models() -> None:
+    algorithm = FedFomoPlus()
+    state = algorithm.aggregate(algorithm.start_server(start_of(2, 0.0)), {0: upload(1.0)})
+    after = algorithm.aggregate(state, {})
+    assert (after.round, after.average.tolist(), after.last_uploaders.tolist()) == (2, [1.0], [0])
+
+
+def test_the_models_of_highest_affinity_are_sent() -> None:
+    algorithm = FedFomoPlus(num_downloads=1, epsilon=0.0)
+    found = EvaluationWeights(ids(0, 1, 2), numbers(9.0, -1.0, 2.0), numbers(0.0, 0.0, 0.0))
+    uploads = {0: upload(1.0, findings=found), 1: upload(2.0), 2: upload(3.0)}
+    state = algorithm.aggregate(algorithm.start_server(start_of(3, 0.0)), uploads)
+    assert algorithm.configure_client(state, 0, stream(0)).ids.tolist() == [2]
+
+
+def test_a_client_mixes_the_average_its_training_those_sent_and_its_own_of_before() -> None:
+    # g = 2 and the training target 6: θ⁺ = 4, half of the way. Judged by (x − 3)²: g 1, θ⁺ 1, peer 5 has 4,
+    # the last training 3 has 0, the last mixture 1 has 4. With β = ln 2, shares are as 2^−loss: ½, ½, 1/16, 1, 1/16.
+    client = scalar_client(3.0, 6.0, id=7)
+    memory = Memory(point(3.0), point(1.0), EvaluationWeights.none())
+    personal = FedFomoPlus(beta=math.log(2)).personalise(client, Download(point(2.0), ids(4), (point(5.0),)), memory)
+    weights = [1 / 2, 1 / 2, 1 / 16, 1, 1 / 16]
+    total = sum(weights)
+    expected = sum(w * x for w, x in zip(weights, [2, 4, 5, 3, 1], strict=True)) / total
+    assert personal.model.item() == pytest.approx(expected)
+    assert personal.memory.mixture is not None
+    assert personal.memory.mixture.item() == pytest.approx(expected)
+    assert personal.memory.own is not None
+    assert personal.memory.own.item() == 4.0
+    found = personal.memory.findings
+    assert found.ids.tolist() == [7, 4]
+    # Eq. 3 with reference g: (1 − 1)/|4 − 2| = 0 for the own training, (1 − 4)/|5 − 2| = −1 for the peer.
+    assert found.increments.tolist() == pytest.approx([0.0, -1.0])
+    assert found.shares.tolist() == pytest.approx([0.5 / total, 1 / 16 / total])
+    assert found.share_of_averages == pytest.approx((1 / 2 + 1 + 1 / 16) / total)
+
+
+def test_what_is_uploaded_is_the_training_from_the_average_and_not_the_mixture() -> None:
+    client, algorithm = scalar_client(3.0, 6.0), FedFomoPlus()
+    download = Download(point(2.0), ids(), ())
+    personal = algorithm.personalise(client, download, algorithm.start_client(start_of(1, 0.0)))
+    trained = algorithm.train(client, download, personal.memory)
+    assert trained.upload.model.item() == 4.0
+    assert trained.upload.num_examples == 1
+    assert trained.model.item() == 4.0
+    assert personal.model.item() != 4.0
+
+
+def test_two_rounds_by_hand_whoever_has_a_foreign_target_trains_its_own_data_all_the_same() -> None:
+    # Client 0 trains towards 8 and judges by 0; client 1 the other way round. With β = 10⁶ each takes the best.
+    problem = scalar_problem([(8.0, 0.0), (0.0, 8.0)])
+    algorithm = FedFomoPlus(beta=1e6)
+    exchange, federation = InProcess(problem, algorithm), federation_of(problem, algorithm)
+    state = run_round(federation, algorithm.start_server(problem.start(2)), 0, [0, 1], exchange).state
+    # Round 0: from 0, client 0 trains to 4 and stays with g = 0; client 1 trains to 0. g⁺ = 2.
+    assert state.average.tolist() == [2.0]
+    state = run_round(federation, state, 1, [0, 1], exchange).state
+    # Round 1: from 2, client 0 trains to 5, client 1 to 1. Client 0 (target 0) is sent 0 and takes it;
+    # client 1 (target 8) has g 2, own 1, peer 4 and takes 4.
+    assert exchange.personalised[0].item() == pytest.approx(0.0)
+    assert exchange.personalised[1].item() == pytest.approx(4.0)
+    assert state.average.tolist() == [3.0]
+    # Eq. 3 with reference 2: client 0: own 5 (4 − 25)/3 = −7, peer 0 (4 − 0)/2 = 2 (in round 0 its own, 4, had
+    # (0 − 16)/4 = −4). Client 1: own 1 (36 − 49)/1 = −13, peer 4 (36 − 16)/2 = 10.
+    assert state.affinity.dense().tolist() == [[1 - 4 - 7, 2.0], [10.0, 1 - 13.0]]
+
+
+def test_who_cannot_judge_weighs_all_candidates_alike() -> None:
+    client = scalar_client(None, 6.0)
+    download = Download(point(2.0), ids(4), (point(9.0),))
+    personal = FedFomoPlus().personalise(client, download, Memory(None, None, EvaluationWeights.none()))
+    assert personal.model.item() == pytest.approx((2 + 4 + 9) / 3)
+
+
+def test_a_broken_model_has_no_share_and_no_weight() -> None:
+    client = scalar_client(2.0, 6.0)
+    download = Download(point(2.0), ids(4), (point(math.inf),))
+    personal = FedFomoPlus(beta=1e6).personalise(client, download, Memory(None, None, EvaluationWeights.none()))
+    assert personal.model.item() == pytest.approx(2.0)
+    assert personal.memory.findings.increments.tolist()[1] == 0.0
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_an_upload_of_nobodys_examples_is_refused(number: int) -> None:
+    algorithm = FedFomoPlus()
+    state = algorithm.start_server(start_of(2, 0.0))
+    assert algorithm.validate(state, upload(1.0, number)) == "'num_examples' is below 1"
+    twice = EvaluationWeights(ids(1, 1), numbers(0.0, 0.0), numbers(0.0, 0.0))
+    assert algorithm.validate(state, upload(1.0, findings=twice)) == "'findings.ids' names a client twice"
+    assert algorithm.validate(state, upload(1.0)) is None
+
+
+def test_a_client_that_leaves_is_forgotten() -> None:
+    algorithm = FedFomoPlus()
+    state = algorithm.aggregate(algorithm.start_server(start_of(2, 0.0)), {0: upload(1.0), 1: upload(2.0)})
+    after = algorithm.forget_clients(state, [1])
+    assert type(after) is State
+    assert (list(after.models), after.last_uploaders.tolist(), after.average.tolist()) == ([1], [1], [1.5])
+    assert replace(after, models=state.models, last_uploaders=state.last_uploaders) == state
+
+
+def test_memory_without_models_survives_the_codec() -> None:
+    memory = FedFomoPlus().start_client(start_of(1, 0.0))
+    assert unpack(Memory, pack(memory)).own is None
+
+
+def test_a_report_knows_who_took_what_from_whom() -> None:
+    result = simulate(points_problem(), FedFomoPlus(num_downloads=5), SimulationConfig(rounds=3))
+    assert result.taken is not None
+    taken = result.taken.dense()
+    alike = torch.arange(6)[:, None] % 2 == torch.arange(6) % 2  # clients of even and of odd ids have the same data
+    others = ~torch.eye(6, dtype=torch.bool)
+    assert float(taken[alike & others].mean()) > 1.5 * float(taken[~alike].mean()) > 0
