@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,33 @@ def test_scenarios_use_the_groups_that_are_kept(shipped: Path, monkeypatch: pyte
             assert (client.train.labels % 2 == group).all()
 
 
+def test_older_groups_and_a_file_of_ones_own_are_used_where_they_are_asked_for(shipped: Path, tmp_path: Path) -> None:
+    data = made_up()
+    save_groups(halves(data), shipped / "made-up.npz")
+    save_groups(halves(data, shift=1), shipped / "vgg" / "made-up.npz")
+    file = tmp_path / "mine.npz"
+    save_groups(halves(data, 3, shift=1), file)
+
+    def group_of_first(**settings: Any) -> int:
+        config = ScenarioConfig(clients=6, distributions=settings.pop("number", 2), **settings)
+        clients = build_scenario(config, data, seed=0).partition.clients
+        return next(
+            number // (6 // config.distributions) for number, c in enumerate(clients) if 0 in [*c.train, *c.validation]
+        )
+
+    assert (group_of_first(), group_of_first(representation="vgg")) == (0, 1)
+    assert group_of_first(groups=file, number=3) == 1
+    with pytest.raises(InputError, match="has groups for D = 3, not 2"):
+        group_of_first(groups=file)
+    with pytest.raises(InputError, match="no older groups of 'made-up' for D = 5"):
+        group_of_first(representation="vgg", number=5)
+    with pytest.raises(InputError, match="there is no file"):
+        group_of_first(groups=tmp_path / "none.npz")
+    save_groups(replace(halves(data), fingerprint="0" * 64), file)
+    with pytest.raises(InputError, match="the groups of another data set than 'made-up'"):
+        group_of_first(groups=file)
+
+
 def test_a_large_set_without_groups_is_sent_to_the_command(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios, "SMALL_SET", 100)
     data = made_up()
@@ -135,7 +163,7 @@ def test_classes_as_groups_give_every_client_one_class() -> None:
         build_scenario(replace(config, distributions=5), data, seed=0)
 
 
-@pytest.mark.parametrize("file", sorted((Path(latent_groups.__file__).parent / "groups").glob("*.npz")))
+@pytest.mark.parametrize("file", sorted((Path(latent_groups.__file__).parent / "groups").rglob("*.npz")))
 def test_what_ships_is_whole(file: Path) -> None:
     with np.load(file, allow_pickle=False) as archive:
         assert len(str(archive["fingerprint"])) == 64

@@ -29,8 +29,10 @@ def test_clients_hold_the_examples_that_their_indices_say(scenario: Scenario, di
     assert len(scenario.clients) == len(scenario.partition.clients) == 15
     for client, indices in zip(scenario.clients, scenario.partition.clients, strict=True):
         assert torch.equal(client.train.inputs, digits.train.inputs[indices.train])
-        assert torch.equal(client.validation.labels, digits.train.labels[indices.validation])
+        assert torch.equal(client.validation.inputs, digits.train.inputs[indices.validation])
         assert torch.equal(client.test.inputs, digits.test.inputs[indices.test])
+        if not scenario.partition.label_maps:
+            assert torch.equal(client.validation.labels, digits.train.labels[indices.validation])
     assert sum(len(client.train) + len(client.validation) for client in scenario.clients) == len(digits.train)
     assert sum(len(client.test) for client in scenario.clients) == len(digits.test)
     assert scenario.warnings == ()

@@ -124,6 +124,8 @@ def _figures(summary: ScenarioSummary) -> Table:
         figures.add_row(
             "overlap", f"{100 * summary.mean_overlap:.0f} % of the labels trained on and judged on, {least}"
         )
+    informative = f"{summary.num_informative:,} of {len(summary.clients):,} clients"
+    figures.add_row("informative", f"{informative}: a constant answer is wrong in more than 2 % of their tests")
     away = f"{100 * summary.share_out_of_distribution:.0f} % of the clients"
     figures.add_row("targets", f"{away} are judged on a distribution that is not theirs")
     return figures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from fedfomo.errors import InputError, unknown
 
@@ -16,11 +17,14 @@ SCENARIOS: dict[str, str] = {
     "dirichlet": "every class is spread over the clients in proportions drawn from Dirichlet(alpha)",
     "latent": "clients sample from hidden groups of similar images (Zhang et al., 2021)",
     "ood": "as latent, and every client is judged on the data of a client drawn at random",
+    "pairs": "clients of a group hold mostly the same few classes (two of ten), and a tenth of others",
+    "concept": "equal random shares, but each group of clients permutes the labels in its own way",
 }
 
 REPRESENTATIONS: dict[str, str] = {
     "auto": "groups that ship with the library or were built for the data set; for a small set without, pixels",
     "pixels": "the inputs as they are, enough for small images",
+    "vgg": "older groups of mnist, cifar10 and cifar100, from a VGG-11 trained from scratch: many are of one class",
     "network": "hidden activations of a network trained on the labels, as in the paper",
     "classes": "the labels themselves: every class is a group, as many groups as classes",
 }
@@ -31,17 +35,20 @@ class ScenarioConfig:
     """Who holds which examples."""
 
     scenario: str = "latent"
-    """Who holds what: iid, pathological, dirichlet, latent, or ood (latent with shuffled targets)."""
+    """Who holds what: iid, pathological, dirichlet, latent, ood (latent with shuffled targets), pairs, or concept."""
     clients: int = 15
     """Number of clients (K)."""
     distributions: int = 5
-    """Number of latent groups (D); latent and ood only."""
+    """Number of groups (D); latent, ood, pairs and concept only."""
     classes_per_client: int | None = None
-    """Classes per client, by default a fifth of all (2 of 10, 20 of 100); pathological only."""
+    """Classes per client, by default a fifth of all (2 of 10, 20 of 100); pathological and pairs only."""
     alpha: float = 0.1
     """Concentration α: small values give clients few classes, large ones nearly equal data; dirichlet only."""
     representation: str = "auto"
-    """Source of latent groups: auto (shipped or built before, else pixels), pixels, network (activations), classes."""
+    """Source of latent groups: auto (shipped or built before, else pixels), vgg (older ones), pixels, network
+    (activations), classes."""
+    groups: Path | None = None
+    """File with latent groups of your own (.npz, as the shipped ones), instead of those that representation says."""
     shuffle_targets: bool = False
     """Permute validation and test data at random among the clients, in any scenario."""
     validation_fraction: float = 0.2
@@ -68,18 +75,33 @@ class ScenarioConfig:
             raise InputError(f"share_fraction is {self.share_fraction!r}: give one from 0 to 1")
         if not 0 < self.data_fraction <= 1:
             raise InputError(f"data_fraction is {self.data_fraction!r}: give one above 0 and at most 1")
+        if self.scenario == "concept" and self.share_fraction:
+            raise InputError(
+                "in concept, clients do not agree on labels, so they share no examples: leave out share_fraction"
+            )
 
     @property
     def ignored(self) -> list[str]:
         """Return what is set, but makes no difference in this scenario."""
-        groups = {"distributions", "representation"}
-        used = {"latent": groups, "ood": groups, "dirichlet": {"alpha"}, "pathological": {"classes_per_client"}}
+        groups = {"distributions", "representation", "groups"}
+        used = {
+            **dict.fromkeys(("latent", "ood"), groups),
+            "dirichlet": {"alpha"},
+            "pathological": {"classes_per_client"},
+            "pairs": {"distributions", "classes_per_client"},
+            "concept": {"distributions"},
+        }
         unused = {"alpha", "classes_per_client", *groups} - used.get(self.scenario, set())
         return [f.name for f in fields(self) if f.name in unused and getattr(self, f.name) != f.default]
 
     @property
     def has_groups(self) -> bool:
-        """Whether clients sample from hidden groups."""
+        """Whether clients are in groups that are alike, as the oracle knows."""
+        return self.has_latent_groups or self.scenario in ("pairs", "concept")
+
+    @property
+    def has_latent_groups(self) -> bool:
+        """Whether clients sample from hidden groups of similar images."""
         return self.scenario in ("latent", "ood")
 
     @property

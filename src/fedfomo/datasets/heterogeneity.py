@@ -33,3 +33,10 @@ def mean_over_clients(
 ) -> float:
     """Average a distance to the total over the clients that hold any example."""
     return float(np.mean([distance(histogram, total) for histogram in clients if histogram.any()]))
+
+
+def constant_accuracy(known: npt.NDArray[np.int64], tested: npt.NDArray[np.int64]) -> float | None:
+    """Return the accuracy of always answering with the most frequent of the known labels; None: there are none."""
+    if len(known) == 0 or len(tested) == 0:
+        return None
+    return float((tested == np.bincount(known).argmax()).mean())

@@ -3,8 +3,9 @@
 A representation of every image, reduced by PCA, is clustered by K-Means; each cluster is one distribution from which
 clients sample. The training and test parts are clustered together and kept apart otherwise.
 
-The groups of the public sets were found once, in the activations of VGG-11, and ship with the library, one small number
-per image. A file of groups for any other set is found in the cache; `user_file` says where, `save_groups` writes it.
+The groups of the public sets were found once, in what a network trained on ImageNet makes of their images, and ship
+with the library, one small number per image. A file of groups for any other set is found in the cache; `user_file`
+says where, `save_groups` writes it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ Representation = npt.NDArray[np.float32]
 Groups = npt.NDArray[np.int64]
 
 SHIPPED = Path(__file__).parent / "groups"
+OLDER = "vgg"
+"""Folder, among the shipped groups, of those that shipped first."""
 _MOST_GROUPS = 256  # a group is stored in one byte
 
 
@@ -43,17 +46,29 @@ class LatentGroups:
     """The groups of one data set's images, for several numbers of groups."""
 
     fingerprint: str  # of the data set
-    accuracy: float  # of the network in whose activations the groups were found, on the test images
+    accuracy: float  # of a classifier of the representation in which the groups were found, on the test images
     groups: Mapping[int, tuple[Groups, Groups]]  # number of groups → groups of the training and the test images
 
 
-def load_groups(data: DataSet, num_groups: int) -> tuple[Groups, Groups] | None:
+def load_groups(data: DataSet, num_groups: int, older: bool = False) -> tuple[Groups, Groups] | None:
     """Return the groups of a set's training and test images, if any are kept for that number of groups."""
-    for file in _files():
+    for file in sorted((SHIPPED / OLDER).glob("*.npz")) if older else _files():
         found = _read(file, data, (num_groups,))
         if found is not None and num_groups in found.groups:
             return found.groups[num_groups]
     return None
+
+
+def groups_in_file(file: Path, data: DataSet, num_groups: int) -> tuple[Groups, Groups]:
+    """Return the groups of a set's training and test images that a user's own file has."""
+    require(file.is_file(), f"there is no file {file} of latent groups")
+    found = _read(file, data)
+    if found is None:
+        raise InputError(f"{file} has the groups of another data set than '{data.name}': make groups of this one")
+    if num_groups not in found.groups:
+        known = ", ".join(map(str, sorted(found.groups)))
+        raise InputError(f"{file} has groups for D = {known}, not {num_groups}: give --distributions that it has")
+    return found.groups[num_groups]
 
 
 def numbers_kept(data: DataSet) -> list[int]:

@@ -39,12 +39,17 @@ class Partition:
     groups: tuple[int, ...] | None  # the distribution behind each client's training examples
     targets: tuple[int, ...]  # whose (validation, test) pair each client holds
     pool: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # what all clients train on
+    label_maps: tuple[Indices, ...] = ()  # of each group: what the set's labels become; none: they stay
 
     @property
     def target_groups(self) -> tuple[int, ...] | None:
         """The distribution behind each client's validation and test examples."""
         groups = self.groups
         return None if groups is None else tuple(groups[target] for target in self.targets)
+
+    def labels_at(self, owner: int, labels: Indices) -> Indices:
+        """Return labels of the set as they are among the clients of a client's group."""
+        return self.label_maps[self.groups[owner]][labels] if self.groups and self.label_maps else labels
 
     @property
     def share_out_of_distribution(self) -> float:

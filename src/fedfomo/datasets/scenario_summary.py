@@ -11,6 +11,7 @@ import numpy as np
 
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig
+from fedfomo.datasets.heterogeneity import constant_accuracy
 from fedfomo.datasets.partitions import ClientIndices, Indices, Partition
 from fedfomo.datasets.scenarios import label_distances, partition_data, shortages
 
@@ -19,6 +20,9 @@ PUBLISHED_EMD: dict[str, dict[int, float]] = {
     "cifar100": {2: 1.58, 3: 1.96, 4: 2.21, 5: 2.41, 10: 2.71},
 }
 """The label distances in the paper's tables, by number of groups (D), as its authors count them."""
+
+INFORMATIVE = 0.98
+"""A client can tell methods apart if a constant answer is right in a smaller share of its test data."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class ClientSummary:
     train_labels: tuple[int, ...]  # how many of each
     target_labels: tuple[int, ...]  # likewise, of validation and test examples together
     overlap: float | None  # of the two mixes of labels, from 0 to 1; none where the client lacks either
+    constant: float | None  # accuracy of its most frequent label as a constant answer; none without test data
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class ScenarioSummary:
     emd_published: float | None
     mean_overlap: float | None
     share_out_of_distribution: float
+    num_informative: int  # clients whom a constant answer does not serve within two points of everything
     clients: tuple[ClientSummary, ...]
     warnings: tuple[str, ...]
 
@@ -81,9 +87,10 @@ def summarise_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scen
         emd_l1=emd_l1,
         emd_official=emd_official,
         # The paper's figures are of clients that share nothing.
-        emd_published=published if config.has_groups and not config.share_fraction else None,
+        emd_published=published if config.has_latent_groups and not config.share_fraction else None,
         mean_overlap=fmean(known) if known else None,
         share_out_of_distribution=partition.share_out_of_distribution,
+        num_informative=sum(client.constant is not None and client.constant < INFORMATIVE for client in clients),
         clients=clients,
         warnings=tuple(shortages(partition)),
     )
@@ -99,19 +106,23 @@ def overlap(first: Sequence[int], second: Sequence[int]) -> float | None:
 
 def _summarise_client(number: int, partition: Partition, data: DataSet) -> ClientSummary:
     own: ClientIndices = partition.clients[number]
+    target = partition.targets[number]
     train_labels: Indices = data.train.labels.numpy()
-    test_labels: Indices = data.test.labels.numpy()
-    trained = _counts(train_labels[own.train], data.num_classes)
-    targeted = _counts(np.concatenate([train_labels[own.validation], test_labels[own.test]]), data.num_classes)
+    train = partition.labels_at(number, train_labels[own.train])
+    validation = partition.labels_at(target, train_labels[own.validation])
+    test = partition.labels_at(target, data.test.labels.numpy()[own.test])
+    trained = _counts(train, data.num_classes)
+    targeted = _counts(np.concatenate([validation, test]), data.num_classes)
     return ClientSummary(
         group=None if partition.groups is None else partition.groups[number],
-        target=partition.targets[number],
+        target=target,
         train=len(own.train),
         validation=len(own.validation),
         test=len(own.test),
         train_labels=trained,
         target_labels=targeted,
         overlap=overlap(trained, targeted),
+        constant=constant_accuracy(train if target == number else validation, test),
     )
 
 

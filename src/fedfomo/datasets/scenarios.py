@@ -7,20 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedfomo.core.data import ClientData, is_enough
+from fedfomo.core.data import ClientData, Examples, is_enough
 from fedfomo.datasets.bundled import DataSet
+from fedfomo.datasets.class_groups import concept_shift, groups_of_classes
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.datasets.heterogeneity import emd_l1, emd_official, label_histogram, mean_over_clients
 from fedfomo.datasets.latent_groups import (
     Groups,
     group_examples,
+    groups_in_file,
     load_groups,
     network_representation,
     numbers_kept,
     pixel_representation,
 )
 from fedfomo.datasets.partitions import (
-    ClientIndices,
     Indices,
     Partition,
     by_group,
@@ -53,7 +54,7 @@ def build_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scenario
     partition = partition_data(config, data, seed)
     emds = label_distances(partition, data)
     return Scenario(
-        clients=tuple(_take(data, client) for client in partition.clients),
+        clients=tuple(_take(data, partition, number) for number in range(len(partition.clients))),
         partition=partition,
         emd_l1=emds[0],
         emd_official=emds[1],
@@ -79,7 +80,10 @@ def label_distances(partition: Partition, data: DataSet) -> tuple[float, float]:
     """Return how far clients' training labels are from everybody's: Σ|p − q|, and as FedFomo's authors count it."""
     labels = _labels(data.train.labels)
     total = label_histogram(labels, data.num_classes)
-    histograms = [label_histogram(labels[client.train], data.num_classes) for client in partition.clients]
+    histograms = [
+        label_histogram(partition.labels_at(number, labels[client.train]), data.num_classes)
+        for number, client in enumerate(partition.clients)
+    ]
     return mean_over_clients(emd_l1, histograms, total), mean_over_clients(emd_official, histograms, total)
 
 
@@ -108,17 +112,27 @@ def _split(config: ScenarioConfig, data: DataSet, seed: int) -> Partition:
     if config.scenario == "iid":
         return iid(train, test, clients, seed, fraction)
     if config.scenario == "pathological":
-        per_client = config.classes_per_client or max(1, round(len(np.unique(train)) / 5))
-        return pathological(train, test, clients, per_client, seed, fraction)
+        return pathological(train, test, clients, _classes_per_client(config, train), seed, fraction)
     if config.scenario == "dirichlet":
         return dirichlet(train, test, clients, config.alpha, seed, fraction)
+    if config.scenario == "concept":
+        return concept_shift(train, test, config.distributions, clients, seed, fraction)
+    if config.scenario == "pairs":
+        groups = groups_of_classes(train, test, config.distributions, _classes_per_client(config, train), seed)
+        return by_group(*groups, config.distributions, clients, seed, fraction)
     # Groups belong to the data set, as in the paper: the run's seed deals them out but does not move them.
     return by_group(*_groups(config, data), config.distributions, clients, seed, fraction)
+
+
+def _classes_per_client(config: ScenarioConfig, labels: Indices) -> int:
+    return config.classes_per_client or max(1, round(len(np.unique(labels)) / 5))
 
 
 def _groups(config: ScenarioConfig, data: DataSet) -> tuple[Groups, Groups]:
     """Return the group of every training and every test example."""
     number = config.distributions
+    if config.groups is not None:
+        return groups_in_file(config.groups, data, number)
     if config.representation == "classes":
         if number != data.num_classes:
             raise InputError(
@@ -128,10 +142,14 @@ def _groups(config: ScenarioConfig, data: DataSet) -> tuple[Groups, Groups]:
         return _labels(data.train.labels), _labels(data.test.labels)
     if config.representation == "network":
         return group_examples(*network_representation(data), number)
-    if config.representation == "auto":
-        kept = load_groups(data, number)
+    if config.representation in ("auto", "vgg"):
+        kept = load_groups(data, number, older=config.representation == "vgg")
         if kept is not None:
             return kept
+        if config.representation == "vgg":
+            raise InputError(
+                f"there are no older groups of '{data.name}' for D = {number}: leave out --representation vgg"
+            )
         if len(data.train) + len(data.test) > SMALL_SET:
             raise _not_built(data, number)
     return group_examples(*pixel_representation(data), number)
@@ -154,11 +172,19 @@ def _require_examples(partition: Partition, data: DataSet, remedy: str) -> None:
         raise InputError(f"no client has a training example of '{data.name}': {remedy}")
 
 
-def _take(data: DataSet, client: ClientIndices) -> ClientData:
+def _take(data: DataSet, partition: Partition, number: int) -> ClientData:
+    client, target = partition.clients[number], partition.targets[number]
+
+    def some(part: Examples, chosen: Indices, owner: int) -> Examples:
+        examples = part.take(torch.from_numpy(chosen))
+        if not partition.label_maps:
+            return examples
+        return Examples(examples.inputs, torch.from_numpy(partition.labels_at(owner, examples.labels.numpy())))
+
     return ClientData(
-        train=data.train.take(torch.from_numpy(client.train)),
-        validation=data.train.take(torch.from_numpy(client.validation)),
-        test=data.test.take(torch.from_numpy(client.test)),
+        train=some(data.train, client.train, number),
+        validation=some(data.train, client.validation, target),
+        test=some(data.test, client.test, target),
     )
 
 

@@ -10,11 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedfomo.algorithms.own_methods import file_of
 from fedfomo.core.data import ClientData
 from fedfomo.core.determinism import THREADS, instructions, processor
+from fedfomo.datasets.heterogeneity import constant_accuracy
 from fedfomo.datasets.partitions import Partition
 from fedfomo.errors import require
 from fedfomo.io import read_json, to_json, write_atomically
@@ -147,7 +146,4 @@ def _constant_accuracy(data: ClientData, is_at_home: bool) -> float | None:
     Labels are counted in its training data, and if it aims at foreign data, in its validation data, which are like it.
     """
     known = data.train if is_at_home else data.validation
-    if len(known) == 0 or len(data.test) == 0:
-        return None
-    usual = torch.bincount(known.labels).argmax()
-    return (data.test.labels == usual).double().mean().item()
+    return constant_accuracy(known.labels.numpy(), data.test.labels.numpy())

@@ -53,8 +53,13 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 
 def absolute_paths(setting: ExperimentConfig) -> ExperimentConfig:
-    """Name the folder of the data so that it is found from anywhere."""
-    return setting if setting.data is None else replace(setting, data=setting.data.absolute())
+    """Name the folder of the data, and a file of groups, so that they are found from anywhere."""
+    if setting.data is not None:
+        setting = replace(setting, data=setting.data.absolute())
+    groups = setting.scenario.groups
+    if groups is not None:
+        setting = replace(setting, scenario=replace(setting.scenario, groups=groups.absolute()))
+    return setting
 
 
 @dataclass(frozen=True)
@@ -226,7 +231,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
         del setting[name]
     del settings["out"]
     later = [(setting, name) for name in ("dropout", "lateness", "standardise")]
-    for table, name in [*later, (setting["training"], "augment")]:
+    for table, name in [*later, (setting["training"], "augment"), (setting["scenario"], "groups")]:
         if not table[name]:  # without it, a run is what it was when it did not exist
             del table[name]
     versions = [version(name) for name in ("fedfomo", "torch")]
