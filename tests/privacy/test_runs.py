@@ -21,11 +21,11 @@ from fedfomo.privacy.accountant import Query, epsilon_of
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.engine import PrivacyEngine
 from fedfomo.privacy.private_data import PrivateExamples, SystemNoise
+from fedfomo.runs.site_data import client_data
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import RunResult, simulate
-from fedfomo.sites.site_data import client_data
 from toy_problems import KeepLines, digest, points_problem, with_batch_norm
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 import fedfomo
 from fedfomo.errors import InputError
 from fedfomo.report.text import figure
-from fedfomo.sites.site_data import client_data
+from fedfomo.runs.site_data import client_data
 
 
 class Residual(nn.Module):

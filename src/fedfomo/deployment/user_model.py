@@ -15,7 +15,7 @@ from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import require
-from fedfomo.sites.site_data import VALIDATION_FRACTION, check_data, client_data
+from fedfomo.runs.site_data import VALIDATION_FRACTION, check_data, client_data
 
 
 @dataclass(frozen=True)

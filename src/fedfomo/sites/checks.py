@@ -15,7 +15,7 @@ from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError, listed
 from fedfomo.report.build import TINY_VALIDATION
 from fedfomo.report.per_example import label_counts
-from fedfomo.sites.site_data import (
+from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
     Site,
     build_model,

@@ -50,11 +50,7 @@ from fedfomo.runs.own_sites import (
 from fedfomo.runs.provenance import method_file
 from fedfomo.runs.records import RunRecord, load_models
 from fedfomo.runs.run import PreparedRun, play
-from fedfomo.simulation.callbacks import Callback, Callbacks
-from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.sites.arguments import PlannedMethod, check_types, chosen_seeds, planned_methods
-from fedfomo.sites.site_data import (
+from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
     Site,
     build_model,
@@ -67,6 +63,10 @@ from fedfomo.sites.site_data import (
     receives_only,
     require_sites,
 )
+from fedfomo.simulation.callbacks import Callback, Callbacks
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.sites.arguments import PlannedMethod, check_types, chosen_seeds, planned_methods
 
 T = TypeVar("T")
 
