@@ -7,7 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from fedfomo.cli.terminal import console, parse
+from fedfomo.cli.terminal import console, parse, warn
+from fedfomo.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,16 @@ def methods(arguments: list[str]) -> None:
     """Describe the methods."""
     config = parse("methods", MethodsConfig, arguments)
     from fedfomo.algorithms import ALGORITHMS, describe
+    from fedfomo.algorithms.own_methods import installed_methods
     from fedfomo.runs.config import label_of
 
     if config.name is None:
-        for name in ALGORITHMS:
-            about = describe(name)
+        for name in dict.fromkeys((*ALGORITHMS, *installed_methods())):
+            try:
+                about = describe(name)
+            except InputError as error:  # a package whose method cannot be imported hides no others
+                warn(str(error))
+                continue
             console.print(f"[bold]{name}[/bold]  {about.summary}")
             console.print(f"    sends {about.sends}; computes {about.compute}", style="dim")
         console.print("\nOptions of one of them: fedfomo methods NAME")

@@ -175,7 +175,7 @@ def excluded_methods(config: CompareConfig) -> list[str]:
 def _impossible(setting: ExperimentConfig, further: Sequence[str] = ()) -> dict[str, str]:
     """Name the methods that cannot run in a setting, each with the reason."""
     privacy, found = setting.privacy, dict[str, str]()
-    own = {method: find_algorithm(method) for method in further if file_of(method)}
+    own = {method: find_algorithm(method) for method in further if method not in ("all", *ALGORITHMS)}
     for name, method in {**ALGORITHMS, **own}.items():
         if method.needs_groups and not setting.scenario.has_groups:
             found[name] = "it needs to know clients' true groups, and this scenario has none"
