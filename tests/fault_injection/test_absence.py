@@ -46,8 +46,8 @@ def _play(seeds: range, failing: Mapping[Failing, Mapping[str, float]]) -> tuple
     for seed in seeds:
         prepared = prepare(ExperimentConfig(workers=0, evaluate_every=100), seed)
         for way, chances in failing.items():
-            plan, algorithm = replace(prepared.plan, **chances), make_algorithm("fedfomo")
-            result = simulate(prepared.problem, algorithm, plan, callback=KeepLines(lines))
+            simulation, algorithm = replace(prepared.simulation, **chances), make_algorithm("fedfomo")
+            result = simulate(prepared.problem, algorithm, simulation, callback=KeepLines(lines))
             found[way].append(100 * fmean(score.accuracy for score in result.after_update.values()))
     failures = sum(len(line.get("dropped", ())) + len(line.get("late", ())) for line in lines)
     return found, len(lines), failures
