@@ -7,12 +7,14 @@ import warnings
 
 import pytest
 from dp_accounting import dp_event, pld, rdp
+from threadpoolctl import threadpool_limits
 
 from fedfomo.core.local_training import Sgd
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import (
     EpsilonSpent,
     Query,
+    _prv,
     _say_once,
     added,
     calibrate_noise,
@@ -52,6 +54,15 @@ def test_no_accountant_says_less_than_an_independent_one(seed: int) -> None:
     assert epsilon_of(ledger, "training", delta, "rdp") >= tight - 1e-6
     ours = epsilon_of(ledger, "training", delta, "prv")
     assert -1e-6 <= ours - tight <= max(0.01 * tight, 0.011)
+
+
+def test_the_tight_accountant_gives_the_same_bits_for_any_number_of_threads() -> None:
+    def epsilons(threads: int) -> list[float]:
+        _prv.cache_clear()
+        with threadpool_limits(limits=threads):
+            return [_prv(((1.0, 0.25, steps),), 1e-5) for steps in (30, 48, 60, 96, 100, 240)]
+
+    assert epsilons(1) == epsilons(2) == epsilons(4)
 
 
 @pytest.mark.parametrize("seed", range(6))

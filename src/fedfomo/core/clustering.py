@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedfomo.core.determinism import one_thread_for_clusters
+from fedfomo.core.determinism import one_blas_thread
 
 
 def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
@@ -27,7 +27,7 @@ def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
     similarity[others] = torch.softmax((rows - rows.mean(dim=1, keepdim=True)) / spread, dim=1).flatten()
     similarity = (similarity + similarity.T) / 2
     clustering = SpectralClustering(num_groups, affinity="precomputed", random_state=0)
-    with one_thread_for_clusters():
+    with one_blas_thread():
         return clustering.fit_predict(similarity.numpy()).tolist()
 
 

@@ -24,8 +24,8 @@ def one_torch_thread() -> Generator[None]:
 
 
 @contextmanager
-def one_thread_for_clusters() -> Generator[None]:
-    """Let scikit-learn compute in one thread: one flipped bit can move an item to another cluster."""
+def one_blas_thread() -> Generator[None]:
+    """Let BLAS compute in one thread: one flipped bit can move an item to another cluster, or change a logged ε."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=THREADS):

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from fedfomo.core.archives import read_npz
 from fedfomo.core.data import Examples
-from fedfomo.core.determinism import one_thread_for_clusters, one_torch_thread
+from fedfomo.core.determinism import one_blas_thread, one_torch_thread
 from fedfomo.core.rng import layer_rng, numpy_stream, stream
 from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.cache import cache_folder
@@ -182,7 +182,7 @@ def _largest_first(groups: Groups) -> Groups:
 
 @contextmanager
 def _clustering() -> Generator[None, None, None]:
-    with one_thread_for_clusters(), warnings.catch_warnings():
+    with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few distinct points: refused afterwards, in words
         yield
 

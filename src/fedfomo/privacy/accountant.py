@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedfomo.core.determinism import one_blas_thread
 from fedfomo.errors import InputError
 from fedfomo.privacy.config import Privacy
 
@@ -132,7 +133,7 @@ def _prv(queries: tuple[tuple[float, float, int], ...], delta: float) -> float:
     accountant = PRVAccountant()
     accountant.history = list(queries)
     # At a chance of 1 it takes the logarithm of 0, rightly; far out, its exponentials exceed all numbers.
-    with np.errstate(divide="ignore", over="ignore"), warnings.catch_warnings():
+    with one_blas_thread(), np.errstate(divide="ignore", over="ignore"), warnings.catch_warnings():
         # Its first guess at a range may be a wide one.
         warnings.filterwarnings("ignore", "Optimal order is the largest alpha")
         warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
