@@ -1,0 +1,207 @@
+"""What is compared on random-patch features: regimes, methods, and the order in which cells are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.iclr2021.settings import MANY_CLIENTS, ROUNDS
+from fedfomo.algorithms.registry import find_algorithm
+from fedfomo.runs.config import ExperimentConfig
+from fedfomo.runs.config_io import build
+
+PAPERS_RATE = 0.1
+TUNING_SEEDS = (100, 101)
+"""Seeds on which settings are chosen, and which are reported nowhere."""
+BREADTH = 3
+"""So many seeds of everything come before any further seed."""
+SEEDS = 10
+
+
+Grid = tuple[tuple[float, Mapping[str, Any]], ...]
+"""Learning rates with options, among which validation chooses: four for every method."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Who holds what."""
+
+    name: str
+    label: str
+    scenario: Mapping[str, Any] = field(hash=False)
+    clients: int = 15
+    dataset: str = "cifar10-features"
+
+    def config(self, data: Path, learning_rate: float) -> ExperimentConfig:
+        """Return the setting of a run; 15 clients have a fifth of their data, as at the lite scale, 100 have all."""
+        rounds, participation = ROUNDS[self.clients]
+        values = {
+            "dataset": self.dataset,
+            "data": str(data),
+            "standardise": True,
+            "clients": self.clients,
+            "rounds": rounds,
+            "participation": participation,
+            "data_fraction": 1.0 if self.clients == MANY_CLIENTS else 0.2,
+            "learning_rate": learning_rate,
+            "batch_size": 50,
+            "workers": 0,
+        }
+        return build(ExperimentConfig, values | dict(self.scenario))
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether clients are in groups that the oracle knows."""
+        return self.scenario["scenario"] in ("latent", "ood", "pairs")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with the settings among which validation chooses."""
+
+    name: str
+    label: str
+    method: str
+    grid: Grid = field(hash=False)
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    tuned_as: str | None = None  # takes the choice of another contender
+
+    def fits(self, regime: Regime) -> bool:
+        """Tell whether it can run in a regime."""
+        return regime.has_groups or not find_algorithm(self.method).needs_groups
+
+
+@dataclass(frozen=True)
+class FeatureCell:
+    """One run."""
+
+    regime: Regime
+    contender: Contender
+    seed: int
+
+
+def _rates(*rates: float) -> Grid:
+    return tuple((rate, {}) for rate in rates)
+
+
+def _values(name: str, first: Any, second: Any) -> Grid:
+    return tuple((rate, {name: value}) for rate in (0.03, PAPERS_RATE) for value in (first, second))
+
+
+def _steps(rate: float, *parts: int) -> Grid:
+    return tuple((rate, {"alpha": rate / part}) for part in parts)
+
+
+FOUR_RATES = _rates(0.01, 0.03, PAPERS_RATE, 0.2)
+"""For methods without an option of their own."""
+PULLS = tuple((PAPERS_RATE, {"mu": mu}) for mu in (0.001, 0.01, 0.1))
+
+CONTENDERS: dict[str, Contender] = {
+    contender.name: contender
+    for contender in (
+        Contender("local", "Local Training", "local", FOUR_RATES),
+        Contender("fedavg", "FedAvg", "fedavg", FOUR_RATES),
+        Contender("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned", FOUR_RATES),
+        Contender("fedfomo-5", "FedFomo (n = 5)", "fedfomo", _values("epsilon", 0.3, 1.0), {"num_downloads": 5}),
+        Contender("cfl", "Clustered FL (CFL)", "cfl", _values("separation", 0.5, 0.25)),
+        Contender("fedfomo-plus", "FedFomo+", "fedfomo-plus", _values("beta", 8.0, 16.0)),
+        Contender("oracle", "oracle clusters", "oracle", FOUR_RATES),
+        Contender("fedprox", "FedProx", "fedprox", ((0.03, {"mu": 0.01}), *PULLS)),
+        # The step that personalises is at most an eighth of the meta-step: see the method's page.
+        Contender("per-fedavg", "Per-FedAvg", "per-fedavg", (*_steps(0.03, 8, 16), *_steps(PAPERS_RATE, 8, 16))),
+        Contender("pfedme", "pFedMe", "pfedme", _values("eta", 0.5, 1.0)),
+        Contender("mocha", "MOCHA", "mocha", _values("lambda_", 0.03, 0.1)),
+        Contender("lg-fedavg", "LG-FedAvg", "lg-fedavg", _values("warm_up", 0.5, 0.75)),
+        Contender("fedavg-shared", "FedAvg + Data", "fedavg-shared", FOUR_RATES),
+        Contender("ditto", "Ditto", "ditto", _values("lambda_", 0.3, 1.0)),
+        Contender("fedrep", "FedRep", "fedrep", _values("body_epochs", 2, 4)),
+        Contender("fedala", "FedALA", "fedala", _values("blended_layers", 1, 2)),
+        Contender("dpfl", "DPFL", "dpfl", _values("budget", 5, 10)),
+        Contender("pfedgraph", "pFedGraph", "pfedgraph", _values("alpha", 0.2, 0.8)),
+        Contender("fedfomo-10", "FedFomo (n = 10)", "fedfomo", (), {"num_downloads": 10}, tuned_as="fedfomo-5"),
+        Contender("fedfomo-all", "FedFomo (n = all)", "fedfomo", (), {"num_downloads": 99}, tuned_as="fedfomo-5"),
+    )
+}
+
+
+def _latent(number: int, dataset: str = "cifar10") -> Regime:
+    label = f"{NAMES[dataset]}, latent distributions, D = {number}"
+    features = f"{dataset}-features"
+    return Regime(
+        f"{dataset}-latent-d{number}", label, {"scenario": "latent", "distributions": number}, dataset=features
+    )
+
+
+NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+FOREIGN_PAIRS = {"scenario": "pairs", "distributions": 5, "shuffle_targets": True}
+
+
+def _others(dataset: str) -> dict[str, Regime]:
+    name, features = NAMES[dataset], f"{dataset}-features"
+    two = "two" if dataset == "cifar10" else "twenty"
+    return {
+        "ood": Regime(
+            f"{dataset}-ood-d5",
+            f"{name}, foreign targets, D = 5",
+            {"scenario": "ood", "distributions": 5},
+            dataset=features,
+        ),
+        "dirichlet": Regime(
+            f"{dataset}-dirichlet", f"{name}, Dirichlet(0.1)", {"scenario": "dirichlet", "alpha": 0.1}, dataset=features
+        ),
+        "pathological": Regime(
+            f"{dataset}-pathological-k15", f"{name}, {two} classes", {"scenario": "pathological"}, dataset=features
+        ),
+        "iid": Regime(f"{dataset}-iid", f"{name}, IID", {"scenario": "iid"}, dataset=features),
+        "pairs": Regime(
+            f"{dataset}-pairs", f"{name}, class pairs", {"scenario": "pairs", "distributions": 5}, dataset=features
+        ),
+        "pairs-ood": Regime(
+            f"{dataset}-pairs-ood", f"{name}, class pairs, foreign targets", FOREIGN_PAIRS, dataset=features
+        ),
+        "many": Regime(
+            f"{dataset}-pathological-k100",
+            f"{name}, {two} classes, 100 clients",
+            {"scenario": "pathological"},
+            clients=MANY_CLIENTS,
+            dataset=features,
+        ),
+    }
+
+
+def _regimes() -> Iterator[Regime]:
+    """Yield the regimes in the order in which they are computed."""
+    for dataset in NAMES:
+        others = _others(dataset)
+        yield _latent(5, dataset)
+        yield others["ood"]
+        yield _latent(2, dataset)
+        yield from (others[name] for name in ("dirichlet", "pathological", "iid", "pairs", "pairs-ood"))
+        yield from (_latent(number, dataset) for number in (3, 10, 4))
+        yield others["many"]
+
+
+REGIMES: dict[str, Regime] = {regime.name: regime for regime in _regimes()}
+TUNING_REGIMES = (REGIMES["cifar10-latent-d5"],)
+"""Where settings are chosen."""
+
+
+def queue() -> list[FeatureCell]:
+    """Return all cells: three seeds of every regime of CIFAR-10, of CIFAR-100, then the other seeds."""
+    turns = [
+        (range(BREADTH), "cifar10-features"),
+        (range(BREADTH), "cifar100-features"),
+        (range(BREADTH, SEEDS), "cifar10-features"),
+        (range(BREADTH, SEEDS), "cifar100-features"),
+    ]
+    return [
+        FeatureCell(regime, contender, seed)
+        for seeds, dataset in turns
+        for regime in REGIMES.values()
+        if regime.dataset == dataset
+        for seed in seeds
+        for contender in CONTENDERS.values()
+        if contender.fits(regime)
+    ]
