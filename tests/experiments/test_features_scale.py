@@ -57,20 +57,20 @@ def test_where_cohorts_change_there_is_no_mean_of_readings() -> None:
 
 def test_validation_chooses(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    tried(store, best=3)
-    assert store.choice(LOCAL) == Choice(LOCAL.grid[3][0], {})
+    tried(store, best=2)
+    assert store.choice(LOCAL) == Choice(LOCAL.grid[2][0], {})
 
 
 def test_of_equals_the_first_is_chosen(tmp_path: Path) -> None:
     store = Store(tmp_path)
     tried(store, "fedprox", best=99)
-    assert store.choice(CONTENDERS["fedprox"]) == Choice(0.03, {"mu": 0.01})
+    assert store.choice(CONTENDERS["fedprox"]) == Choice(0.1, {"mu": 0.001})
 
 
 def test_what_has_no_grid_takes_the_choice_of_its_kind(tmp_path: Path) -> None:
     store = Store(tmp_path)
     tried(store, "fedfomo-5", best=1)
-    chosen = Choice(0.03, {"epsilon": 1.0, "num_downloads": 10})
+    chosen = Choice(0.1, {"epsilon": 1.0, "num_downloads": 10})
     assert store.choice(CONTENDERS["fedfomo-10"]) == chosen
 
 
@@ -84,13 +84,13 @@ def test_stopped_work_goes_on(tmp_path: Path) -> None:
     tried(store)
     cell = FeatureCell(TOYS, LOCAL, 0)
     assert not store.has(cell)
-    store.append(TOYS.name, {"method": "local", "seed": 0, "learning_rate": 0.01, "options": {}})
+    store.append(TOYS.name, {"method": "local", "seed": 0, "learning_rate": 0.03, "options": {}})
     with (tmp_path / "toys-iid.jsonl").open("a") as file:
         file.write('{"method":"local","se')  # as a kill leaves it
     anew = Store(tmp_path)
     assert anew.has(cell)
     assert not anew.has(FeatureCell(TOYS, LOCAL, 1))
-    anew.append(TOYS.name, {"method": "local", "seed": 1, "learning_rate": 0.01, "options": {}})
+    anew.append(TOYS.name, {"method": "local", "seed": 1, "learning_rate": 0.03, "options": {}})
     assert Store(tmp_path).has(FeatureCell(TOYS, LOCAL, 1))
 
 
@@ -102,7 +102,7 @@ def test_a_cell_of_other_settings_does_not_count(tmp_path: Path) -> None:
 
 
 def test_every_method_has_the_same_budget() -> None:
-    assert {len(contender.grid) for contender in CONTENDERS.values() if contender.tuned_as is None} == {4}
+    assert {len(contender.grid) for contender in CONTENDERS.values() if contender.tuned_as is None} == {3}
     for cell, choice in tuning_cells():
         make_algorithm(cell.contender.method, choice.options)  # every option exists, and is within its bounds
         assert cell.seed in TUNING_SEEDS

@@ -21,7 +21,7 @@ SEEDS = 10
 
 
 Grid = tuple[tuple[float, Mapping[str, Any]], ...]
-"""Learning rates with options, among which validation chooses: four for every method."""
+"""Learning rates with options, among which validation chooses: three for every method."""
 
 
 @dataclass(frozen=True)
@@ -82,44 +82,37 @@ class FeatureCell:
     seed: int
 
 
-def _rates(*rates: float) -> Grid:
-    return tuple((rate, {}) for rate in rates)
+def _values(name: str, *values: Any) -> Grid:
+    return tuple((PAPERS_RATE, {name: value}) for value in values)
 
 
-def _values(name: str, first: Any, second: Any) -> Grid:
-    return tuple((rate, {name: value}) for rate in (0.03, PAPERS_RATE) for value in (first, second))
-
-
-def _steps(rate: float, *parts: int) -> Grid:
-    return tuple((rate, {"alpha": rate / part}) for part in parts)
-
-
-FOUR_RATES = _rates(0.01, 0.03, PAPERS_RATE, 0.2)
+RATES: Grid = tuple((rate, {}) for rate in (0.03, PAPERS_RATE, 0.2))
 """For methods without an option of their own."""
-PULLS = tuple((PAPERS_RATE, {"mu": mu}) for mu in (0.001, 0.01, 0.1))
+# The step that personalises is at most an eighth of the meta-step: see the method's page.
+PER_FEDAVG = _values("alpha", *(PAPERS_RATE / part for part in (8, 16, 32)))
+BLENDS = tuple((PAPERS_RATE, {"blended_layers": layers, "eta": eta}) for layers, eta in ((1, 1.0), (2, 1.0), (1, 0.1)))
 
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        Contender("local", "Local Training", "local", FOUR_RATES),
-        Contender("fedavg", "FedAvg", "fedavg", FOUR_RATES),
-        Contender("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned", FOUR_RATES),
-        Contender("fedfomo-5", "FedFomo (n = 5)", "fedfomo", _values("epsilon", 0.3, 1.0), {"num_downloads": 5}),
-        Contender("cfl", "Clustered FL (CFL)", "cfl", _values("separation", 0.5, 0.25)),
-        Contender("fedfomo-plus", "FedFomo+", "fedfomo-plus", _values("beta", 8.0, 16.0)),
-        Contender("oracle", "oracle clusters", "oracle", FOUR_RATES),
-        Contender("fedprox", "FedProx", "fedprox", ((0.03, {"mu": 0.01}), *PULLS)),
-        # The step that personalises is at most an eighth of the meta-step: see the method's page.
-        Contender("per-fedavg", "Per-FedAvg", "per-fedavg", (*_steps(0.03, 8, 16), *_steps(PAPERS_RATE, 8, 16))),
-        Contender("pfedme", "pFedMe", "pfedme", _values("eta", 0.5, 1.0)),
-        Contender("mocha", "MOCHA", "mocha", _values("lambda_", 0.03, 0.1)),
-        Contender("lg-fedavg", "LG-FedAvg", "lg-fedavg", _values("warm_up", 0.5, 0.75)),
-        Contender("fedavg-shared", "FedAvg + Data", "fedavg-shared", FOUR_RATES),
-        Contender("ditto", "Ditto", "ditto", _values("lambda_", 0.3, 1.0)),
-        Contender("fedrep", "FedRep", "fedrep", _values("body_epochs", 2, 4)),
-        Contender("fedala", "FedALA", "fedala", _values("blended_layers", 1, 2)),
-        Contender("dpfl", "DPFL", "dpfl", _values("budget", 5, 10)),
-        Contender("pfedgraph", "pFedGraph", "pfedgraph", _values("alpha", 0.2, 0.8)),
+        Contender("local", "Local Training", "local", RATES),
+        Contender("fedavg", "FedAvg", "fedavg", RATES),
+        Contender("fedavg-finetuned", "FedAvg + fine-tuning", "fedavg-finetuned", RATES),
+        Contender("fedfomo-5", "FedFomo (n = 5)", "fedfomo", _values("epsilon", 0.3, 1.0, 0.0), {"num_downloads": 5}),
+        Contender("cfl", "Clustered FL (CFL)", "cfl", _values("separation", 0.5, 0.25, 0.0)),
+        Contender("fedfomo-plus", "FedFomo+", "fedfomo-plus", _values("beta", 8.0, 16.0, 4.0)),
+        Contender("oracle", "oracle clusters", "oracle", RATES),
+        Contender("fedprox", "FedProx", "fedprox", _values("mu", 0.001, 0.01, 0.1)),
+        Contender("per-fedavg", "Per-FedAvg", "per-fedavg", PER_FEDAVG),
+        Contender("pfedme", "pFedMe", "pfedme", _values("eta", 0.5, 1.0, 0.25)),
+        Contender("mocha", "MOCHA", "mocha", _values("lambda_", 0.03, 0.1, 0.01)),
+        Contender("lg-fedavg", "LG-FedAvg", "lg-fedavg", _values("warm_up", 0.5, 0.75, 0.25)),
+        Contender("fedavg-shared", "FedAvg + Data", "fedavg-shared", RATES),
+        Contender("ditto", "Ditto", "ditto", _values("lambda_", 0.3, 1.0, 0.1)),
+        Contender("fedrep", "FedRep", "fedrep", _values("body_epochs", 2, 4, 1)),
+        Contender("fedala", "FedALA", "fedala", BLENDS),
+        Contender("dpfl", "DPFL", "dpfl", _values("budget", 5, 10, 3)),
+        Contender("pfedgraph", "pFedGraph", "pfedgraph", _values("alpha", 0.2, 0.8, 2.0)),
         Contender("fedfomo-10", "FedFomo (n = 10)", "fedfomo", (), {"num_downloads": 10}, tuned_as="fedfomo-5"),
         Contender("fedfomo-all", "FedFomo (n = all)", "fedfomo", (), {"num_downloads": 99}, tuned_as="fedfomo-5"),
     )
