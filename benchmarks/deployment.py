@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def measure(model: str, bits: int, rounds: int) -> str:
-    """Play a federation and return its figures."""
+    """Run a federation and return its figures."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "federation"
         flags = ["--rounds", str(rounds), "--min-clients", "3", "--epochs", "1", "--bits", str(bits)]

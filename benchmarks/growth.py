@@ -24,7 +24,7 @@ OVERHEAD = "milliseconds a client-round, but for training and scoring"
 
 
 def measure(num_clients: int, workers: int) -> dict[str, float]:
-    """Play a few rounds in this process, and say what they took a client."""
+    """Run a few rounds in this process, and say what they took a client."""
     model = Model(mlp((1, 8, 8), 10))
     problem = FederatedProblem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
     timer = RoundTimer()

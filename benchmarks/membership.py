@@ -119,7 +119,7 @@ def deal(split: int) -> Deal:
 def uploads(
     model: Model, clients: Sequence[ClientData], privacy: Privacy, seed: int
 ) -> tuple[list[Tensor], float | None]:
-    """Play a federation; return what the server then hands to peers, and the largest ε of training records, if any."""
+    """Run a federation; return what the server then hands to peers, and the largest ε of training records, if any."""
     problem = FederatedProblem(model, model.read(), clients, SGD, seed, privacy=privacy)
     with tempfile.TemporaryDirectory(prefix="fedfomo-") as folder:
         home = RunDirectory(Path(folder), "", print)

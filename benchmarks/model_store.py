@@ -28,7 +28,7 @@ def fill(files: TensorStore, round: int) -> dict[int, References]:
 
 
 def main() -> None:
-    """Play a round of the server's half: check 10,000 uploads, store them, choose and map 50,000 downloads."""
+    """Run a round of the server's half: check 10,000 uploads, store them, choose and map 50,000 downloads."""
     algorithm = FedFomo()
     with tempfile.TemporaryDirectory() as folder:
         files = TensorStore(Path(folder), durable=False)

@@ -61,7 +61,7 @@ class Wire:
         return messages.unpack(schema, Envelope.read(content).tensors)
 
 
-def play(seed: int, bits: int) -> tuple[float, int]:
+def measure(seed: int, bits: int) -> tuple[float, int]:
     """Return the mean accuracy of all clients after the last update, and the bytes that moved."""
     problem = prepare(build(RunConfig, {"seed": seed}).setting, seed).problem
     algorithm = make_algorithm("fedfomo")
@@ -79,7 +79,7 @@ def main() -> None:
     """Print one line for every number of bits."""
     with one_torch_thread():
         for bits in (32, 16, 8):
-            played = [play(seed, bits) for seed in SEEDS]
+            played = [measure(seed, bits) for seed in SEEDS]
             accuracies = " ".join(f"{accuracy:.4f}" for accuracy, _ in played)
             mean, size = fmean(accuracy for accuracy, _ in played), played[0][1]
             sys.stdout.write(f"{bits} bits: {mean:.4f} ({accuracies}), {size / 1e6:.1f} MB in all\n")

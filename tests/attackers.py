@@ -145,7 +145,7 @@ def with_flipped_labels(
 
 @functools.cache
 def digits(seed: int, scenario: str = "latent") -> FederatedProblem:
-    """Return what `fedfomo demo` plays, 15 clients with hidden groups; each is scored on all its group's test examples.
+    """Return what `fedfomo demo` runs, 15 clients with hidden groups; each is scored on all its group's test examples.
 
     Own test examples are one or two dozen: too few to see a point of accuracy.
     """

@@ -28,6 +28,10 @@ OTHER_TYPES = {
 }
 
 
+OPTIONAL = ("share.", "findings.share_of_averages")
+"""Fields that may be missing: who sends no share gives none, and averages have no share where there are none."""
+
+
 @dataclass(frozen=True)
 class Spoilt:
     """One bad upload."""
@@ -44,7 +48,7 @@ def spoilt(honest: Flat, num_clients: int, rng: torch.Generator) -> list[Spoilt]
     for name, tensor in honest.items():
         cases += [Spoilt(what, name, {**honest, name: bad}) for what, bad in _bad(name, tensor, num_clients, rng)]
         without = {key: value for key, value in honest.items() if key != name}
-        if not name.startswith("share."):  # whoever sends no share at all gives none, which is allowed
+        if not name.startswith(OPTIONAL):
             cases.append(Spoilt("missing", name, without))
             cases.append(Spoilt("renamed", name, {**without, name + "_": tensor}))
             cases.append(Spoilt("as a list of itself", name, {**without, f"{name}.0": tensor}))

@@ -37,10 +37,8 @@ from fedfomo import Privacy, Sgd, federate
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.cli.main import main as command_line
 from fedfomo.core.determinism import instructions, processor
-from in_memory_transport import make_federation
-from in_memory_transport import play as play_loopback
-from toy_problems import InProcess, fingerprint, perceptron, points_problem, with_batch_norm, with_dropout
-from toy_problems import play as play_in_memory
+from in_memory_transport import make_federation, run_federation
+from toy_problems import InProcess, fingerprint, perceptron, points_problem, run_rounds, with_batch_norm, with_dropout
 
 RECORDED = Path(__file__).with_name("golden.json")
 PROCESSES = 2
@@ -242,7 +240,7 @@ LOOPBACK: dict[str, dict[str, Any]] = {
 
 
 def of_run(arguments: Sequence[str], may_be_refused: bool, former: Mapping[str, Any]) -> Digests:
-    """Play a run by the command line and hash what lies in its folder; `former` are names that a result had."""
+    """Compute a run by the command line and hash what lies in its folder; `former` are names that a result had."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
         told = io.StringIO()
@@ -338,24 +336,24 @@ def of_memory(
     copies: bool = False,
     **faults: Any,
 ) -> Digests:
-    """Play six clients, not all in every round, by the tests' plainest exchange; hash models and the server's state."""
+    """Run six clients, not all in every round, by the tests' plainest exchange; hash models and the server's state."""
     problem, algorithm = points_problem(build=build), make_algorithm(method, options)
     if copies:  # two clients that train on the same records, all in one batch, have nearly the same model
         first, _, *others = problem.clients
         problem = replace(problem, clients=[first, first, *others], trainer=Sgd(batch_size=50, epochs=1))
     cohorts = [[0, 1, 2, 3], [0, 1, 2, 4, 5], [0, 1, 3, 4, 5], range(6)]
-    state, models = play_in_memory(problem, algorithm, InProcess(problem, algorithm, **faults), cohorts)
+    state, models = run_rounds(problem, algorithm, InProcess(problem, algorithm, **faults), cohorts)
     kept = hashlib.sha256(repr(sorted(fingerprint(state).items())).encode()).hexdigest()
     return {"models": of_models({f"{n:05d}": {"model": model} for n, model in models.items()}), "log": kept}
 
 
 def of_loopback(**settings: Any) -> Digests:
-    """Play the server and the sites of a deployment within this process."""
+    """Run the server and the sites of a deployment within this process."""
     with tempfile.TemporaryDirectory() as place:
         with mock.patch("secrets.choice", min):  # a site's id is drawn: here they follow the order of names
             folder = make_federation(Path(place), seed=3, **settings)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            models = play_loopback(folder)
+            models = run_federation(folder)
         log = (folder.server / "run" / "rounds.jsonl").read_text().splitlines()
         return {"models": of_models(models), "log": of_lines(map(json.loads, log))}
 

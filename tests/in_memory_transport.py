@@ -87,7 +87,7 @@ class Loopback(Grid):
     """Hands messages over within this process."""
 
     def __init__(self, folder: FederationFolder, change: Change = honest) -> None:
-        self.orders: list[tuple[str, bytes]] = []  # all that was sent, sealed
+        self.orders: list[tuple[str, bytes]] = []  # all that was sent, encrypted
         self.away: set[str] = set()  # sites that are not on line
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = (
             1  # as Flower does in the processes that it starts
@@ -157,8 +157,8 @@ class Loopback(Grid):
         raise NotImplementedError
 
 
-def play(folder: FederationFolder, change: Change = honest) -> dict[str, dict[str, Tensor]]:
-    """Play a federation to its end and return the sites' models."""
+def run_federation(folder: FederationFolder, change: Change = honest) -> dict[str, dict[str, Tensor]]:
+    """Run a federation to its end and return the sites' models."""
     serve(Loopback(folder, change), folder)
     return models_of(folder)
 

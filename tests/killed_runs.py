@@ -130,7 +130,7 @@ class Running:
         return Ending(self.process.exitcode, began, of("round"), of("told"), error, seconds)
 
 
-def play(folder: Path, config: RunConfig, workers: int = 0, first: Callable[[], None] = lambda: None) -> Ending:
+def run_to_end(folder: Path, config: RunConfig, workers: int = 0, first: Callable[[], None] = lambda: None) -> Ending:
     """Run, or resume, until the end."""
     return Running(folder, config, workers, first).end()
 
@@ -140,7 +140,7 @@ class Alone:
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         disk = Disk(folder)
-        self.ending = play(folder, config, first=disk.stand_between)
+        self.ending = run_to_end(folder, config, first=disk.stand_between)
         assert self.ending.exit_code == 0
         self.steps = disk.steps
         self.bits = fingerprint(folder)
@@ -151,7 +151,7 @@ class Alone:
         if resumed.exit_code != 0:
             return f"could not go on: {resumed.error}"
         if resumed.began_at is not None and resumed.began_at < finished:
-            return "a finished round was played again"
+            return "a finished round was run again"
         if _files(folder) != self.files:
             return f"files: {_files(folder) ^ self.files}"
         return None if fingerprint(folder) == self.bits else "other bits"

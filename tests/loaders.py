@@ -287,7 +287,7 @@ MESSAGES: Mapping[str, Loader] = {
     "parcel": Loader(_parcel(), _read_parcel),
     "parcel of 16 bits": Loader(_parcel(16), _read_parcel),
     "parcel of 8 bits": Loader(_parcel(8), _read_parcel),
-    "sealed parcel": Loader(SITE.encrypt(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
+    "encrypted parcel": Loader(SITE.encrypt(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
     "site's memory": Loader(
         Envelope({"order": "x"}, messages.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
     ),

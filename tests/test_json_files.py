@@ -36,7 +36,7 @@ def test_a_line_on_its_way_is_not_read_yet(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "rounds.jsonl").write_text("{\n{}\n")
-    with pytest.raises(InputError, match=r"rounds.jsonl is damaged \(.*\): resume the run, or play it again"):
+    with pytest.raises(InputError, match=r"rounds.jsonl is damaged \(.*\): resume the run, or run it again"):
         read_lines(tmp_path / "rounds.jsonl")
 
 

@@ -52,7 +52,7 @@ def test_what_is_no_method_is_refused_in_words(name: str, complaint: str) -> Non
 
 
 def test_no_server_makes_a_site_run_a_file() -> None:
-    with pytest.raises(InputError, match="comes from a file, and no real federation plays it"):
+    with pytest.raises(InputError, match="comes from a file, and no real federation runs it"):
         make_method(METHOD, {})
 
 

@@ -1,4 +1,4 @@
-"""Small federations that tests play in.
+"""Small federations that tests run in.
 
 Two kinds. In a *scalar* world a model is one number x, a client's loss is (x − target)², and every round can be
 worked out by hand. In a *points* world clients classify points in the plane with a real network, large enough for
@@ -31,9 +31,9 @@ from fedfomo.testing import (
     initialised,
     not_a_number,
     perceptron,
-    play,
     points,
     points_problem,
+    run_rounds,
     with_batch_norm,
     with_data,
     with_dropout,
@@ -50,9 +50,9 @@ __all__ = [  # what the tests share with whoever writes a method
     "initialised",
     "not_a_number",
     "perceptron",
-    "play",
     "points",
     "points_problem",
+    "run_rounds",
     "with_batch_norm",
     "with_data",
     "with_dropout",

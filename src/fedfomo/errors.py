@@ -54,9 +54,9 @@ def require(holds: bool, message: str) -> None:
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""What only whoever writes is told."""
+"""Said only to whoever writes."""
 NO_ACCESS = (errno.EIO, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-"""What whoever reads may be told as well."""
+"""Said to whoever reads as well."""
 
 
 def is_disk_fault(error: OSError) -> bool:

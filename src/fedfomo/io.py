@@ -89,7 +89,7 @@ def read_lines(path: Path, holding: bytes = b"") -> list[dict[str, Any]]:
     """Read the whole lines of a run's log, or those that hold a word; the last one may still be on its way."""
     if not path.exists():
         return []
-    with reading(path, "resume the run, or play it again"), path.open("rb") as lines:
+    with reading(path, "resume the run, or run it again"), path.open("rb") as lines:
         return [json.loads(line) for line in lines if holding in line and line.endswith(b"\n")]
 
 

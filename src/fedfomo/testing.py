@@ -10,8 +10,8 @@ Each law is a function of a method that raises `AssertionError` where the method
     def test_law(law):
         law(MyMethod())
 
-They are played in a small federation of six clients that classify points in the plane (`points_problem`), by the
-simulator and by a plain loop (`play`).
+They run in a small federation of six clients that classify points in the plane (`points_problem`), by the
+simulator and by a plain loop (`run_rounds`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def client_of(
 
 
 class InProcess:
-    """The plainest exchange: plays every client here and now, and remembers what each of them keeps."""
+    """The plainest exchange: runs every client here and now, and remembers what each of them keeps."""
 
     def __init__(
         self,
@@ -162,10 +162,10 @@ def federation_of(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Federat
     return Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
 
 
-def play(
+def run_rounds(
     problem: FederatedProblem, algorithm: AnyAlgorithm, exchange: InProcess, cohorts: Sequence[Sequence[ClientId]]
 ) -> tuple[Any, dict[ClientId, Tensor]]:
-    """Play one round per cohort and the last federated update; return the state and everybody's model."""
+    """Run one round per cohort and the last federated update; return the state and everybody's model."""
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(ROUNDS))
     for t, cohort in enumerate(cohorts):
@@ -215,8 +215,8 @@ def digest_of(result: RunResult) -> str:
     return digest(result.models, result.after_update, result.after_training) + repr(result.traffic)
 
 
-def _run(algorithm: AnyAlgorithm, problem: FederatedProblem, plan: SimulationConfig = TWO_ROUNDS) -> str:
-    return digest_of(simulate(problem, algorithm, plan))
+def _run(algorithm: AnyAlgorithm, problem: FederatedProblem, config: SimulationConfig = TWO_ROUNDS) -> str:
+    return digest_of(simulate(problem, algorithm, config))
 
 
 def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
@@ -253,7 +253,7 @@ def functions_are_repeatable(algorithm: AnyAlgorithm) -> None:
     """Calling anything a second time with the same arguments gives the same bits: nothing is remembered inside."""
     problem = points_problem()
     exchange = InProcess(problem, algorithm)
-    state, _ = play(problem, algorithm, exchange, EVERYBODY_TWICE)
+    state, _ = run_rounds(problem, algorithm, exchange, EVERYBODY_TWICE)
     client = client_of(problem, 1, 2, algorithm=algorithm)
     memory = exchange.memories[1]
 
@@ -312,7 +312,7 @@ def the_order_of_clients_is_irrelevant(algorithm: AnyAlgorithm) -> None:
     problem = points_problem()
     results: list[Any] = []
     for cohort in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 0, 5, 1, 4, 2]):
-        state, models = play(problem, algorithm, InProcess(problem, algorithm), [cohort] * 2)
+        state, models = run_rounds(problem, algorithm, InProcess(problem, algorithm), [cohort] * 2)
         results.append((fingerprint(state), digest(models)))
     assert results[0] == results[1] == results[2]
 
@@ -326,51 +326,51 @@ def the_number_of_workers_is_irrelevant(algorithm: AnyAlgorithm) -> None:
 def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> None:
     """Files, references and memories kept for absent clients change no bit."""
     problem = points_problem()
-    for plan in (SimulationConfig(rounds=ROUNDS), SimulationConfig(rounds=ROUNDS, participation=0.5)):
-        cohorts = [sample_clients(6, plan.participation, problem.seed, t) for t in range(plan.rounds)]
-        _, models = play(problem, algorithm, InProcess(problem, algorithm), cohorts)
-        assert digest(simulate(problem, algorithm, plan).models) == digest(models)
+    for config in (SimulationConfig(rounds=ROUNDS), SimulationConfig(rounds=ROUNDS, participation=0.5)):
+        cohorts = [sample_clients(6, config.participation, problem.seed, t) for t in range(config.rounds)]
+        _, models = run_rounds(problem, algorithm, InProcess(problem, algorithm), cohorts)
+        assert digest(simulate(problem, algorithm, config).models) == digest(models)
 
 
 def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm) -> None:
     """Who drops out stays as it was; who is late has moved on, and no round, then or later, has its upload in it."""
-    problem, plan = points_problem(), SimulationConfig(rounds=ROUNDS, client_dropout=0.25, late_fraction=0.25)
+    problem, config = points_problem(), SimulationConfig(rounds=ROUNDS, client_dropout=0.25, late_fraction=0.25)
     federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
     state = _start(problem, algorithm)
     failed: list[Failures] = []
     for t in range(ROUNDS):
-        failed.append(draw_failures(range(6), 6, plan.client_dropout, plan.late_fraction, problem.seed, t))
+        failed.append(draw_failures(range(6), 6, config.client_dropout, config.late_fraction, problem.seed, t))
         exchange.unheard = failed[-1].late
         state = run_round(federation, state, t, [n for n in range(6) if n not in failed[-1].dropped], exchange).state
     assert any(failures.dropped for failures in failed)
     assert any(failures.late for failures in failed)
     for n, download in configure_clients(federation, state, ROUNDS, range(6)).items():
         exchange.personalise(ROUNDS, n, download)
-    result = simulate(problem, algorithm, plan)
+    result = simulate(problem, algorithm, config)
     assert digest(result.models) == digest(exchange.personalised)
     assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
-    assert digest_of(result) == _run(algorithm, problem, replace(plan, workers=2))
+    assert digest_of(result) == _run(algorithm, problem, replace(config, workers=2))
 
 
 def part_of_the_clients_is_enough(algorithm: AnyAlgorithm) -> None:
     """With a third of the clients a round, everybody ends with a usable model, reproducibly."""
-    problem, plan = points_problem(), SimulationConfig(rounds=4, participation=0.34)
-    result = simulate(problem, algorithm, plan)
+    problem, config = points_problem(), SimulationConfig(rounds=4, participation=0.34)
+    result = simulate(problem, algorithm, config)
     assert sorted(result.models) == list(range(6))
     assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
-    assert digest_of(result) == _run(algorithm, problem, replace(plan, workers=2))
+    assert digest_of(result) == _run(algorithm, problem, replace(config, workers=2))
 
 
 def an_absent_client_is_tolerated(algorithm: AnyAlgorithm) -> None:
     """Uploads of one client, or of all, may be lost in every round."""
     problem = points_problem()
     for unheard in ([2], range(6)):
-        _, models = play(problem, algorithm, InProcess(problem, algorithm, unheard=unheard), EVERYBODY_TWICE)
+        _, models = run_rounds(problem, algorithm, InProcess(problem, algorithm, unheard=unheard), EVERYBODY_TWICE)
         assert all(bool(torch.isfinite(model).all()) for model in models.values())
 
 
 def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm) -> None:
-    """Collecting nothing loses nothing: later rounds can be played, and what a client is sent stays finite."""
+    """Collecting nothing loses nothing: later rounds can be run, and what a client is sent stays finite."""
     problem = points_problem()
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
@@ -388,7 +388,7 @@ def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
     outcomes: list[Any] = []
     for faults in ({"broken": [2]}, {"unheard": [2]}):
         exchange = InProcess(problem, algorithm, **faults)
-        state, models = play(problem, algorithm, exchange, EVERYBODY_TWICE)
+        state, models = run_rounds(problem, algorithm, exchange, EVERYBODY_TWICE)
         outcomes.append((fingerprint(state), digest(models)))
     assert outcomes[0] == outcomes[1]
     upload = dict(InProcess(problem, algorithm)(0, configure_clients(federation, _start(problem, algorithm), 0, [2])))[
@@ -474,8 +474,8 @@ def _start(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Any:
 
 
 def _refused(federation: Federation, problem: FederatedProblem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:
-    played = run_round(federation, _start(problem, algorithm), 0, [2], lambda round, downloads: [(2, upload)])  # noqa: A006
-    return sorted(played.refused)
+    completed = run_round(federation, _start(problem, algorithm), 0, [2], lambda round, downloads: [(2, upload)])  # noqa: A006
+    return sorted(completed.refused)
 
 
 def _rubbish(examples: Examples) -> Examples:

@@ -19,9 +19,9 @@ from toy_problems import (
     digest,
     federation_of,
     fingerprint,
-    play,
     point,
     points_problem,
+    run_rounds,
     scalar_problem,
 )
 
@@ -67,17 +67,17 @@ def test_without_a_pull_the_own_model_is_local_trainings() -> None:
 def test_who_has_not_trained_uses_the_global_model_and_starts_from_it() -> None:
     # Client 0 alone trains the global model to 4; client 1 would use that, and goes from there halfway to −4.
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0)])
-    _, models = play(problem, Ditto(), InProcess(problem, Ditto()), [[0]])
+    _, models = run_rounds(problem, Ditto(), InProcess(problem, Ditto()), [[0]])
     assert models[1].item() == 4.0
     exchange = InProcess(problem, Ditto())
-    play(problem, Ditto(), exchange, [[0], [1]])
+    run_rounds(problem, Ditto(), exchange, [[0], [1]])
     assert exchange.memories[1].own.item() == 0.0
 
 
 def test_an_idle_client_keeps_its_model() -> None:
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0)])
-    _, once = play(problem, Ditto(), InProcess(problem, Ditto()), [[0]])
-    _, later = play(problem, Ditto(), InProcess(problem, Ditto()), [[0], [1], [1]])
+    _, once = run_rounds(problem, Ditto(), InProcess(problem, Ditto()), [[0]])
+    _, later = run_rounds(problem, Ditto(), InProcess(problem, Ditto()), [[0], [1], [1]])
     assert once[0].item() == later[0].item() == 4.0
 
 

@@ -94,7 +94,7 @@ def test_uploads_count_own_examples_and_the_pool() -> None:
 
 
 def rounds_of(lost: dict[int, list[int]], num_rounds: int) -> list[tuple[RoundResult[State], dict[int, Download]]]:
-    """Play a federation of three in which some uploads of some rounds are lost."""
+    """Run a federation of three in which some uploads of some rounds are lost."""
     problem = scalar_problem([(8.0, 0.0), (-4.0, 0.0), (2.0, 0.0)])
     exchange, federation = InProcess(problem, EVERYTHING), federation_of(problem, EVERYTHING)
     state = EVERYTHING.start_server(problem.start(num_rounds))

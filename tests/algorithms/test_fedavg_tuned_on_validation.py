@@ -4,7 +4,7 @@ from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.algorithms.fedavg_finetuned import FedAvgTunedOnValidation
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from toy_problems import InProcess, client_of, digest, fingerprint, play, points_problem, scalar_problem
+from toy_problems import InProcess, client_of, digest, fingerprint, points_problem, run_rounds, scalar_problem
 
 
 def test_the_global_model_is_tuned_towards_each_target() -> None:
@@ -16,7 +16,9 @@ def test_the_global_model_is_tuned_towards_each_target() -> None:
 
 def test_tuning_leaves_no_trace_in_the_global_model() -> None:
     problem = points_problem()
-    states = [play(problem, a, InProcess(problem, a), [range(6)] * 3)[0] for a in (FedAvg(), FedAvgTunedOnValidation())]
+    states = [
+        run_rounds(problem, a, InProcess(problem, a), [range(6)] * 3)[0] for a in (FedAvg(), FedAvgTunedOnValidation())
+    ]
     assert fingerprint(states[0]) == fingerprint(states[1])
 
 

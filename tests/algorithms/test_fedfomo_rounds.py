@@ -1,4 +1,4 @@
-"""Whole rounds of FedFomo, played by hand on models that are one number."""
+"""Whole rounds of FedFomo, run by hand on models that are one number."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -28,8 +28,8 @@ from toy_problems import (
     federation_of,
     ids,
     numbers,
-    play,
     point,
+    run_rounds,
     scalar_client,
     scalar_problem,
     start_of,
@@ -217,7 +217,7 @@ def test_a_client_whose_training_diverges_harms_nobody_and_goes_on_receiving() -
 def test_very_small_federations_run(num_clients: int, averages: int) -> None:
     problem = scalar_problem([(8.0, 8.0)] * num_clients)
     algorithm = FedFomoAsCoded(norm="l2", affinity_update="raw", num_averages=averages)
-    _, models = play(problem, algorithm, InProcess(problem, algorithm), [range(num_clients)] * 3)
+    _, models = run_rounds(problem, algorithm, InProcess(problem, algorithm), [range(num_clients)] * 3)
     assert [models[n].item() for n in range(num_clients)] == [7.0] * num_clients  # 0 → 4 → 6 → 7
 
 

@@ -11,7 +11,7 @@ from fedfomo.core.round import configure_clients
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from toy_problems import InProcess, digest, federation_of, play, point, points_problem, scalar_problem, start_of
+from toy_problems import InProcess, digest, federation_of, point, points_problem, run_rounds, scalar_problem, start_of
 
 
 def answers(state: State, updates: Mapping[int, Sequence[float]]) -> dict[int, Upload]:
@@ -121,7 +121,7 @@ def test_with_a_threshold_of_zero_it_is_local_training_after_the_warm_up() -> No
     # One round of FedAvg, then everybody goes on alone from the global model: an average of one is that one.
     problem = points_problem()
     alone = simulate(problem, FlHc(threshold=0.0), SimulationConfig(rounds=3)).models
-    state, _ = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)])
+    state, _ = run_rounds(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)])
     exchange = InProcess(problem, Local())
     exchange.memories = {n: type(Local().start_client(problem.start(3)))(state.model) for n in range(6)}
     for t in (1, 2):

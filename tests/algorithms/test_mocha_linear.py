@@ -98,7 +98,7 @@ def test_images_are_flattened_or_averaged_first() -> None:
 
 
 def converged(problem: FederatedProblem, covariance: Tensor, rounds: int) -> tuple[Tensor, list[Tensor]]:
-    """Play with fixed relations; return the models, client × class × feature, and the dual variables."""
+    """Run with fixed relations; return the models, client × class × feature, and the dual variables."""
     algorithm = MochaLinear(lambda_=STRENGTH, relate_every=NEVER)
     exchange = InProcess(problem, algorithm)
     state = replace(algorithm.start_server(problem.start(ROUNDS)), covariance=covariance)

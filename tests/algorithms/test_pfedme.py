@@ -9,7 +9,7 @@ from fedfomo.algorithms.fedavg import Download, FedAvg, Upload
 from fedfomo.algorithms.pfedme import Memory, PFedMe, State, descend_envelope
 from fedfomo.core.local_training import ProximalTerm, Sgd
 from fedfomo.errors import InputError
-from toy_problems import InProcess, client_of, play, point, points_problem, scalar_client
+from toy_problems import InProcess, client_of, point, points_problem, run_rounds, scalar_client
 
 
 def test_the_personal_model_descends_on_loss_and_spring() -> None:
@@ -58,10 +58,10 @@ def test_who_has_never_trained_uses_the_global_model() -> None:
 def test_if_the_global_copy_follows_all_the_way_it_is_fedavg() -> None:
     # With one inner step and ηλ = 1 the spring is never stretched, however stiff.
     problem = points_problem()
-    averaged, _ = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 3)
+    averaged, _ = run_rounds(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 3)
     for strength in (0.5, 4.0, 16.0):
         algorithm = PFedMe(lambda_=strength, eta=1 / strength, inner_steps=1)
-        state, _ = play(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
+        state, _ = run_rounds(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
         assert torch.equal(state.model, averaged.model)
 
 

@@ -16,7 +16,16 @@ from fedfomo.core.rng import stream
 from fedfomo.core.round import configure_clients, run_round
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from toy_problems import ROUNDS, InProcess, digest, federation_of, fingerprint, play, points_problem, scalar_problem
+from toy_problems import (
+    ROUNDS,
+    InProcess,
+    digest,
+    federation_of,
+    fingerprint,
+    points_problem,
+    run_rounds,
+    scalar_problem,
+)
 
 THREE_ROUNDS = SimulationConfig(rounds=3)
 
@@ -68,7 +77,7 @@ def test_fine_tuning_uploads_what_fedavg_uploads() -> None:
 
 def test_fine_tuning_is_one_more_round_of_training_on_the_global_model() -> None:
     problem = points_problem()
-    state, global_models = play(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 2)
+    state, global_models = run_rounds(problem, FedAvg(), InProcess(problem, FedAvg()), [range(6)] * 2)
     tuned = simulate(problem, FedAvgFineTuned(gated=False), SimulationConfig(rounds=2)).models
     for client, data in enumerate(problem.clients):
         rng = stream(problem.seed, "train", 2, client)
@@ -136,7 +145,7 @@ def test_fedfomo_among_equals_is_local_training() -> None:
 def test_few_downloads_at_random_are_the_same_in_the_simulator_as_in_a_plain_loop() -> None:
     problem = points_problem()
     algorithm = FedFomo(num_downloads=1, epsilon=1.0, epsilon_decay=0.0)
-    _, models = play(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
+    _, models = run_rounds(problem, algorithm, InProcess(problem, algorithm), [range(6)] * 3)
     assert digest(simulate(problem, algorithm, THREE_ROUNDS).models) == digest(models)
 
 

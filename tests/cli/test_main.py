@@ -428,7 +428,7 @@ def test_a_terminated_run_says_how_to_go_on_and_its_report_too(
 
     assert call("report", str(folder)) == 0
     said = capsys.readouterr().out
-    assert re.search(r"this run is not finished, \d+ of 5000 rounds are played: unless it is still running, ", said)
+    assert re.search(r"this run is not finished, \d+ of 5000 rounds are done: unless it is still running, ", said)
     assert f"`fedfomo resume {folder}`" in said
     assert "with method fedfomo: leave out --method local" in refusal(
         capsys, "report", str(folder), "--method", "local"

@@ -83,6 +83,6 @@ def test_what_is_no_method_is_refused(method: str, line: str, file: Path, capsys
 
 def test_no_federation_plays_a_method_from_a_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "deploy", "init", "--sites", "leeds,turin", "--method", "mine.py:Near")
-    assert "method 'mine.py:Near' comes from a file, and no real federation plays it" in said
+    assert "method 'mine.py:Near' comes from a file, and no real federation runs it" in said
     with pytest.raises(InputError, match="comes from a file"):
         make_method(f"{file}:Near", {})  # as a site does when the server names it

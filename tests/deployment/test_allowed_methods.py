@@ -18,7 +18,7 @@ from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope, most_bytes, most_numbers
 from fedfomo.deployment.settings import SiteFolder
 from fedfomo.errors import InputError
-from in_memory_transport import Answer, honest, make_federation, models_of, play
+from in_memory_transport import Answer, honest, make_federation, models_of, run_federation
 from toy_problems import ROUNDS, InProcess, federation_of, points_problem
 
 QUICK = ("fedfomo", "fedfomo-plus", "fedavg", "apfl-logits", "local", "mocha")
@@ -28,7 +28,7 @@ WITHOUT = ("oracle", "fedavg-shared")
 
 def _equals_the_simulator(place: Path, method: str) -> bool:
     folder = make_federation(place, method=method, rounds=3)
-    return same(play(folder), simulated(folder))
+    return same(run_federation(folder), simulated(folder))
 
 
 @pytest.mark.parametrize("method", QUICK)
@@ -44,7 +44,7 @@ def test_so_does_every_other_method(tmp_path: Path, method: str) -> None:
 
 def test_a_method_that_needs_a_scenario_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="group"):
-        play(make_federation(tmp_path, method="oracle"))
+        run_federation(make_federation(tmp_path, method="oracle"))
 
 
 def test_a_server_does_not_play_a_method_that_sends_examples(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_server_does_not_play_a_method_that_sends_examples(tmp_path: Path) -> 
     folder = make_federation(tmp_path, method="fedavg")
     folder.settings.write_text(folder.settings.read_text().replace('"fedavg"', '"fedavg-shared"'))
     with pytest.raises(InputError, match="'fedavg-shared' sends examples"):
-        play(folder)
+        run_federation(folder)
     assert models_of(folder) == {}
 
 
@@ -73,7 +73,7 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
         answers.append(Envelope.read(server.decrypt(site.public_key, sealed, Purpose.ANSWER)))
         return honest(name, number, order, answer)
 
-    play(folder, change)
+    run_federation(folder, change)
     assert answers
     assert all("'fedavg-shared' sends examples" in answer.header["fault"] for answer in answers)
     assert not any(answer.tensors for answer in answers)
@@ -115,4 +115,4 @@ def _holds_anything(schema: Any) -> bool:
 def test_room_for_more_sites_changes_nothing(tmp_path: Path, method: str) -> None:
     folder = make_federation(tmp_path, method=method, rounds=8, max_sites=7)
     folder.write_registry(folder.identity(), [replace(site, slot=n) for n, site in enumerate(folder.registry())])
-    assert same(play(folder), simulated(folder))
+    assert same(run_federation(folder), simulated(folder))

@@ -199,7 +199,7 @@ def test_owners_are_known_as_long_as_their_models_may_be_sent_and_no_longer() ->
     for number in range(100):
         owners.note("leeds", [f"leeds-{number}"])
         owners.note("turin", [f"turin-{number}", f"turin-{number}-b"])
-    owners.note("leeds", ["leeds-99"])  # the round is played again
+    owners.note("leeds", ["leeds-99"])  # the round is run again
     assert owners.of({"a": "leeds-99", "b": "leeds-98", "c": "turin-99-b", "d": "an average"}) == {
         "a": "leeds",
         "b": "leeds",

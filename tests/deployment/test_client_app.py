@@ -65,9 +65,9 @@ def test_what_was_sealed_for_one_purpose_serves_no_other(purpose: Purpose) -> No
     assert site.decrypt(server.public_key, sealed, purpose) == b"a model"
     assert server.decrypt(site.public_key, sealed, purpose) == b"a model"  # one key at both ends: hence purposes
     for other in set(Purpose) - {purpose}:
-        with pytest.raises(DecryptionError, match=f"not sealed for the purpose '{other.name.lower()}'"):
+        with pytest.raises(DecryptionError, match=f"not encrypted for the purpose '{other.name.lower()}'"):
             server.decrypt(site.public_key, sealed, other)
-        with pytest.raises(DecryptionError, match="not sealed by its sender"):
+        with pytest.raises(DecryptionError, match="not encrypted by its sender"):
             server.decrypt(site.public_key, other.value + sealed[len(other.value) :], other)
 
 
@@ -79,7 +79,7 @@ def test_a_stranger_that_says_anything_is_not_let_in_and_stops_nobody(tmp_path: 
         {SITE: "leeds"},
         {SITE: "leeds", PROOF: 7.5},
         {SITE: "leeds", PROOF: "words"},
-        {SITE: "leeds", PROOF: b"not sealed at all"},
+        {SITE: "leeds", PROOF: b"not encrypted at all"},
         {SITE: "leeds", PROOF: 10**12},  # bytes(10**12) would be a terabyte
         "metrics in place of a claim",
         ValueError("no JSON"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedfomo.core.messages import MessageError
 from fedfomo.deployment.protocol import BLOCK, quantise, restore
 from fedfomo.deployment.settings import FederationFolder
-from in_memory_transport import make_federation, play
+from in_memory_transport import make_federation, run_federation
 
 
 @given(st.integers(BLOCK, 3 * BLOCK + 5), st.sampled_from([8, 16]), st.integers(0, 100))
@@ -72,7 +72,7 @@ def test_a_federation_sends_a_quarter_and_half_of_the_bytes(tmp_path: Path) -> N
     sizes: dict[int, int] = {}
     for bits in (32, 16, 8):
         folder = make_federation(tmp_path / str(bits), bits=bits)
-        play(folder)
+        run_federation(folder)
         sizes[bits] = _bytes(folder)
     overhead = 2 * 3 * 1200  # headers and seals of the answers of two rounds
     assert sizes[16] < sizes[32] / 2 + overhead

@@ -28,7 +28,7 @@ from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.status import sentences
 from fedfomo.runs.config_io import write_toml
-from in_memory_transport import MODEL, Loopback, equip, honest, make_federation, models_of, play
+from in_memory_transport import MODEL, Loopback, equip, honest, make_federation, models_of, run_federation
 from zip_bombs import odd_tensors
 
 DEAD = Error(5, "the node is gone")
@@ -49,7 +49,7 @@ def _read_by_the_server(folder: FederationFolder, site: MessageCipher, answer: b
 
 
 def _forging(folder: FederationFolder, forge: Callable[[Envelope], Envelope | bytes]) -> Any:
-    """Let Lyon's answers be replaced, sealed with Lyon's own key."""
+    """Let Lyon's answers be replaced, encrypted with Lyon's own key."""
     site = SiteFolder(folder.sites / "lyon")
     sealer, server = MessageCipher.read(site.seal), site.card().server_seal
 
@@ -180,7 +180,7 @@ def without_lyon(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Federati
             twin.write_registry(
                 twin.identity(), [replace(site, slot=slot) for site, slot in zip(twin.registry(), slots, strict=True)]
             )
-            models = play(twin, lambda site, _, order, answer: DEAD if site == "lyon" else answer(order))
+            models = run_federation(twin, lambda site, _, order, answer: DEAD if site == "lyon" else answer(order))
             found[slots] = {name: models[name] for name in ("leeds", "turin")}
         return found[slots]
 
@@ -191,7 +191,7 @@ def without_lyon(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Federati
 def test_a_bad_upload_is_refused_and_changes_nothing(tmp_path: Path, forgery: str, without_lyon: Any) -> None:
     forge, reason = FORGERIES[forgery]
     folder = make_federation(tmp_path)
-    models = play(folder, _forging(folder, forge))
+    models = run_federation(folder, _forging(folder, forge))
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
     slot = str(_slot(folder, "lyon"))
     for played in _rounds(folder):
@@ -205,7 +205,7 @@ def test_a_message_that_flower_cannot_read_is_the_fault_of_its_sender_alone(
     tmp_path: Path, raised: Exception, without_lyon: Any
 ) -> None:
     folder = make_federation(tmp_path)
-    models = play(folder, lambda site, _, order, answer: raised if site == "lyon" else answer(order))
+    models = run_federation(folder, lambda site, _, order, answer: raised if site == "lyon" else answer(order))
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
     fault = f"its reply cannot be read ({type(raised).__name__})"
     assert [played["faults"] for played in _rounds(folder)] == [{str(_slot(folder, "lyon")): fault}] * 2
@@ -214,7 +214,7 @@ def test_a_message_that_flower_cannot_read_is_the_fault_of_its_sender_alone(
 def test_a_superlink_that_is_gone_is_nobodys_fault(tmp_path: Path) -> None:
     gone = httpx.ConnectError("refused")
     with pytest.raises(httpx.ConnectError):
-        play(make_federation(tmp_path), lambda *_: gone)
+        run_federation(make_federation(tmp_path), lambda *_: gone)
 
 
 def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
@@ -228,16 +228,18 @@ def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
         sealer = MessageCipher.read(SiteFolder(folder.sites / "turin").seal)
         return sealer.encrypt(SiteFolder(folder.sites / "turin").card().server_seal, b"", Purpose.ANSWER)
 
-    play(folder, change)
+    run_federation(folder, change)
     assert grid.orders == []
-    assert all("not sealed by its sender" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder))
+    assert all(
+        "not encrypted by its sender" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder)
+    )
 
 
 def test_an_order_that_comes_back_is_no_answer(tmp_path: Path, without_lyon: Any) -> None:
     folder = make_federation(tmp_path)
-    models = play(folder, lambda site, _, order, answer: order if site == "lyon" else answer(order))
+    models = run_federation(folder, lambda site, _, order, answer: order if site == "lyon" else answer(order))
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
-    faults = [{str(_slot(folder, "lyon")): "it was not sealed for the purpose 'answer'"}] * 2
+    faults = [{str(_slot(folder, "lyon")): "it was not encrypted for the purpose 'answer'"}] * 2
     assert [played["faults"] for played in _rounds(folder)] == faults
     assert json.loads(folder.result.read_bytes())["without_last_update"] == ["lyon"]
 
@@ -252,7 +254,7 @@ def test_an_order_that_a_site_opens_and_sends_back_is_no_answer_either(tmp_path:
             return answer(order)
         return sealer.encrypt(server, sealer.decrypt(server, order, Purpose.REQUEST), Purpose.ANSWER)
 
-    models = play(folder, change)
+    models = run_federation(folder, change)
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
     told = [played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder)]
     assert "whether it uploads" in told[0]
@@ -271,7 +273,7 @@ def test_words_of_a_site_neither_steer_a_terminal_nor_fill_a_log(
     tmp_path: Path, fault: str, told: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_federation(tmp_path)
-    play(folder, _forging(folder, lambda parcel: Envelope({**parcel.header, "fault": fault}, {})))
+    run_federation(folder, _forging(folder, lambda parcel: Envelope({**parcel.header, "fault": fault}, {})))
     slot = str(_slot(folder, "lyon"))
     assert [played["faults"] for played in _rounds(folder)] == [{slot: told}] * 2
     assert f"lyon: {told}" in caplog.messages
@@ -284,7 +286,7 @@ def test_a_model_whose_loss_is_beyond_all_numbers_is_told_as_undefined(tmp_path:
     SiteFolder(folder.sites / "lyon").model.write_text(
         MODEL + "\n\ndef loss(outputs, labels):\n    return outputs.sum() * 0 + float('inf')\n"
     )
-    play(folder)
+    run_federation(folder)
     slot = _slot(folder, "lyon")
     (played,) = _rounds(folder)
     assert slot in played["answered"]
@@ -293,7 +295,7 @@ def test_a_model_whose_loss_is_beyond_all_numbers_is_told_as_undefined(tmp_path:
 
 def test_a_dead_node_is_told_by_the_message_it_did_not_answer(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
-    play(folder, lambda site, _, order, answer: DEAD if site == "turin" else answer(order))
+    run_federation(folder, lambda site, _, order, answer: DEAD if site == "turin" else answer(order))
     assert [list(played["faults"]) for played in _rounds(folder)] == [[str(_slot(folder, "turin"))]] * 2
 
 
@@ -308,7 +310,7 @@ def test_an_answer_that_comes_late_is_never_used(tmp_path: Path, without_lyon: A
         return None if len(kept) == 1 else kept[0]
 
     folder = make_federation(tmp_path, deadline=0.5)
-    models = play(folder, change)
+    models = run_federation(folder, change)
     assert same({name: models[name] for name in ("leeds", "turin")}, without_lyon(folder))
     first, second = ({**played["faults"]}[str(_slot(folder, "lyon"))] for played in _rounds(folder))
     assert "no answer within" in first
@@ -323,7 +325,7 @@ def test_a_round_that_too_few_answer_is_played_again(tmp_path: Path) -> None:
         played.append(site)
         return None if played.count("leeds") < 3 and site == "leeds" else answer(order)
 
-    assert same(play(folder, change), simulated(folder))
+    assert same(run_federation(folder, change), simulated(folder))
     assert played.count("turin") == 3 + 1 + 1  # the first round thrice, the second, the last update
 
 
@@ -360,11 +362,9 @@ def test_status_tells_why_a_round_is_played_again(tmp_path: Path, monkeypatch: p
         return DEAD if number <= 3 and site == "lyon" else answer(order)
 
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    play(folder, change)
+    run_federation(folder, change)
     first = next(sentence for sentence in told[-4] if "rounds are complete" in sentence)
-    why = (
-        r"0 of 1 rounds are complete; the next one is played again \(2 sites answered, 3 are needed\), last tried \d+ s"
-    )
+    why = r"0 of 1 rounds are complete; the next one is run again \(2 sites answered, 3 are needed\), last tried \d+ s"
     assert re.match(why, first), first
     assert "lyon: the node is gone (code 5)" in told[-4]
     assert any("1 of 1 rounds are complete, the last one" in sentence for sentence in sentences(folder))
@@ -373,7 +373,7 @@ def test_status_tells_why_a_round_is_played_again(tmp_path: Path, monkeypatch: p
 def test_no_fewer_sites_are_asked_than_have_to_answer(tmp_path: Path) -> None:
     names = ("leeds", "turin", "lyon", "porto", "gent")
     folder = make_federation(tmp_path, names, participation=0.3, min_clients=2)  # ⌊0.3 · 5⌋ is 1
-    play(folder)
+    run_federation(folder)
     assert [len(played["cohort"]) for played in _rounds(folder)] == [2, 2]
     assert all(played["answered"] == played["cohort"] for played in _rounds(folder))
 
@@ -386,7 +386,7 @@ def test_others_are_asked_in_place_of_a_site_that_keeps_failing(tmp_path: Path) 
         asked.append(site)
         return DEAD if site == asked[0] else answer(order)
 
-    play(folder, change)
+    run_federation(folder, change)
     first = _rounds(folder)[0]
     assert len(first["cohort"]) == 3  # two were drawn, and then one more
     assert list(first["faults"]) == [str(_slot(folder, asked[0]))]
@@ -405,7 +405,7 @@ def test_sites_that_keep_failing_are_left_in_peace_for_longer_and_longer(
         return DEAD if site == "lyon" and asked.count("lyon") <= 8 else answer(order)
 
     monkeypatch.setattr("time.sleep", paused.append)
-    play(folder, change)
+    run_federation(folder, change)
     assert [pause for pause in paused if pause > 0] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     assert asked.count("lyon") == 8 + 1 + 1  # eight times in vain, the round, and the last update
 
@@ -436,8 +436,8 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     monkeypatch.setattr(Sgd, "train", train)
 
     with pytest.raises(_PowerCutError):
-        play(folder, change)
-    models = play(folder, change)
+        run_federation(folder, change)
+    models = run_federation(folder, change)
     assert len(trained) == len(set(trained)) == 2 * 3  # asked again, nobody trains again
     assert same(models, simulated(folder))
     assert len((folder.server / "run" / "attempts").read_text().splitlines()) == 2
@@ -447,7 +447,7 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     twin.write_registry(
         twin.identity(), [replace(s, slot=o.slot) for s, o in zip(twin.registry(), folder.registry(), strict=True)]
     )
-    play(twin)
+    run_federation(twin)
     assert affinity == json.loads(twin.result.read_bytes())["affinity"]
 
 
@@ -460,7 +460,7 @@ def test_a_server_that_has_moved_goes_on(tmp_path: Path) -> None:
         return answer(order)
 
     with pytest.raises(_PowerCutError):
-        play(folder, change)
+        run_federation(folder, change)
     moved = replace(
         folder.config(), address="127.0.0.1:8444", listen="127.0.0.1:9443", deadline=4.0, startup_timeout=0.02
     )
@@ -552,7 +552,7 @@ def test_a_site_that_lost_its_memory_is_greeted_again(tmp_path: Path) -> None:
                 path.unlink()
         return answer(order)
 
-    play(folder, change)
+    run_federation(folder, change)
     slot = _slot(folder, "lyon")
     assert [slot in played["answered"] for played in _rounds(folder)] == [True, False, True, True]
     assert "no memory" in _rounds(folder)[1]["faults"][str(slot)]
@@ -624,7 +624,7 @@ def test_a_late_joiner_is_served_from_the_next_round(tmp_path: Path) -> None:
             equip(folder, "porto")
         return answer(order)
 
-    models = play(folder, change)
+    models = run_federation(folder, change)
     slot = _slot(folder, "porto")
     assert [slot in played["cohort"] for played in _rounds(folder)] == [False, True, True]
     assert [slot in played["answered"] for played in _rounds(folder)] == [False, True, True]
@@ -635,14 +635,14 @@ def test_a_site_with_another_network_is_told_so(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     other = SiteFolder(folder.sites / "lyon")
     other.model.write_text(other.model.read_text().replace("600", "601"))
-    play(folder)
+    run_federation(folder)
     assert all("another network" in played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder))
 
 
 def test_a_site_whose_own_code_fails_tells_its_kind_and_no_more(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     SiteFolder(folder.sites / "lyon").data.write_text("def load_data(folder, site):\n    raise KeyError('secret')\n")
-    play(folder)
+    run_federation(folder)
     told = [played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder)]
     assert told == ["KeyError at the site; its log has the rest"] * 2
 
@@ -651,7 +651,7 @@ def test_a_site_whose_data_are_odd_tells_that_they_are_and_no_more(tmp_path: Pat
     folder = make_federation(tmp_path)
     data = SiteFolder(folder.sites / "lyon").data
     data.write_text("import torch\n\ndef load_data(folder, site):\n    return torch.zeros(7, 3), torch.zeros(5)\n")
-    play(folder)
+    run_federation(folder)
     told = {played["faults"][str(_slot(folder, "lyon"))] for played in _rounds(folder)}
     assert told == {"its data cannot be used; the site's log says why"}
 
@@ -688,7 +688,7 @@ def test_a_site_that_uploads_anothers_model_does_not_become_its_owner(tmp_path: 
         taken = Envelope(given.header, {**given.tensors, **stolen})
         return lyon.encrypt(server.public_key, taken.to_bytes(), Purpose.ANSWER)
 
-    play(folder, steal)
+    run_federation(folder, steal)
     makers: dict[str, str] = {}
     named: set[tuple[str, str]] = set()
     for line in (json.loads(line) for line in folder.deliveries.read_text().splitlines()):
@@ -708,7 +708,7 @@ def test_uploads_that_are_refused_are_logged_and_take_nobody_the_models_that_are
     def later(parcel: Envelope) -> Envelope | bytes:
         return parcel if parcel.header["round"] == 0 else forge(parcel)
 
-    play(folder, _forging(folder, later))
+    run_federation(folder, _forging(folder, later))
     lines = [json.loads(line) for line in folder.deliveries.read_text().splitlines()]
     of_lyon = [(line["event"], line["round"]) for line in lines if line.get("from") == "lyon"]
     assert of_lyon == [("received", 0), *(("refused", number) for number in range(1, 5))]

@@ -11,14 +11,14 @@ from cli_calls import call, refused
 from fedfomo.deployment.report import load_federation
 from fedfomo.deployment.settings import FederationFolder
 from fedfomo.report.build import build_report_data
-from in_memory_transport import make_federation, play
+from in_memory_transport import make_federation, run_federation
 
 SITES = ("leeds", "turin", "lyon")
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> FederationFolder:
-    folder = make_federation(tmp_path_factory.mktemp("played"), SITES, max_sites=5, rounds=3)
+    folder = make_federation(tmp_path_factory.mktemp("run"), SITES, max_sites=5, rounds=3)
 
     lost: list[int] = []
 
@@ -28,7 +28,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> FederationFolder:
             return None
         return answer(order)
 
-    play(folder, loses)
+    run_federation(folder, loses)
     return folder
 
 
@@ -45,7 +45,7 @@ def test_it_shows_what_the_server_knows(played: FederationFolder) -> None:
     told = {name: score["accuracy"] for name, score in result["after_update"].items()}
     assert {name: score.value for name, score in zip(names, method.scores, strict=True) if score} == told
     assert method.gains == [None] * 3
-    assert "told by the sites" in facts.metric
+    assert "reported by the sites" in facts.metric
     assert any("nobody can check them" in note for note in facts.health.notes)
     assert facts.privacy is not None
     assert facts.privacy.delta is None

@@ -19,7 +19,7 @@ from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.settings import SITE_VARIABLE, WORKER_VARIABLE, FederationFolder, SiteFolder
 from fedfomo.deployment.worker_ipc import RefusedError, send
-from in_memory_transport import MODEL, Answer, make_federation, play
+from in_memory_transport import MODEL, Answer, make_federation, run_federation
 
 COUNTING = f"""
 from pathlib import Path
@@ -31,7 +31,7 @@ with Path(__file__).with_name("loads").open("a") as file:
 
 def test_a_site_loads_its_model_once_for_all_requests_and_again_when_the_file_changes(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
-    plain = play(FederationFolder(shutil.copytree(folder.path, tmp_path / "plain")))
+    plain = run_federation(FederationFolder(shutil.copytree(folder.path, tmp_path / "plain")))
     sites = [SiteFolder(folder.sites / name) for name in ("leeds", "turin")]
     for site in sites:
         site.model.write_text(COUNTING)
@@ -43,7 +43,7 @@ def test_a_site_loads_its_model_once_for_all_requests_and_again_when_the_file_ch
             sites[1].model.write_text(f"{COUNTING}# changed\n")
         return answer(request)
 
-    models = play(folder, changing)
+    models = run_federation(folder, changing)
     assert asked.count("leeds") == asked.count("turin") == 4  # three rounds and the last update
     assert [(site.path / "loads").read_text().split() for site in sites] == [["loaded"], ["loaded"] * 2]
     for name, state in plain.items():
@@ -62,7 +62,7 @@ def test_a_site_whose_model_file_is_changed_to_another_network_is_told_so(tmp_pa
                 site.model.write_text(MODEL.replace("600", "500"))
         return answer(request)
 
-    play(folder, changing)
+    run_federation(folder, changing)
     assert len(logged) == 3
     kept = json.loads((site.models / "personalised.json").read_text())
     assert kept["round"] == 0  # nothing was done with the other network
@@ -91,4 +91,4 @@ def test_what_the_server_did_not_seal_is_logged_and_survived(tmp_path: Path) -> 
         finally:
             worker.kill()
             worker.wait()
-    assert (site.path / "site.log").read_text().count("a request is refused: it was not sealed by its sender") == 3
+    assert (site.path / "site.log").read_text().count("a request is refused: it was not encrypted by its sender") == 3

@@ -10,14 +10,14 @@ import pytest
 
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.settings import SiteFolder
-from in_memory_transport import Answer, make_federation, play
+from in_memory_transport import Answer, make_federation, run_federation
 
 FINDINGS = "findings.ids, findings.increments, findings.shares"
 PROTECTED = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
 
 
 def _departures(place: Path, caplog: pytest.LogCaptureFixture, privacy: str = "", **settings: Any) -> list[str]:
-    """Play a federation of one site; return what its log says of answers, without their bytes, which are as said."""
+    """Run a federation of one site; return what its log says of answers, without their bytes, which are as said."""
     folder = make_federation(place, ["leeds"], deadline=60.0, **settings)
     site, server = SiteFolder(folder.sites / "leeds"), MessageCipher.read(folder.server / "sealing.key")
     site.privacy_settings.write_text(privacy)
@@ -29,7 +29,7 @@ def _departures(place: Path, caplog: pytest.LogCaptureFixture, privacy: str = ""
         return sealed
 
     with caplog.at_level(logging.INFO, "fedfomo.deployment.site_client"):
-        play(folder, listen)
+        run_federation(folder, listen)
     lines = [record.getMessage() for record in caplog.records if " bytes leave: " in record.getMessage()]
     assert len(lines) == len(sizes)
     for line, size in zip(lines, sizes, strict=True):

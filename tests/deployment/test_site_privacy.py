@@ -21,7 +21,7 @@ from fedfomo.errors import InputError
 from fedfomo.io import write_atomically
 from fedfomo.privacy.accountant import Query, epsilon_of
 from fedfomo.privacy.engine import PrivacyEngine
-from in_memory_transport import Loopback, honest, make_federation, models_of, play
+from in_memory_transport import Loopback, honest, make_federation, models_of, run_federation
 
 NOISE = 'mode = "deployment"\nnoise = 2.0\nbudget = 50.0\ndelta = 0.01\n'
 OWN_AFFAIR = "its privacy settings, or its ledger, cannot be used; the site's log says why"
@@ -53,7 +53,7 @@ def _told(site: SiteFolder) -> list[str]:
 
 def test_without_settings_nothing_is_different(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
-    assert same(play(folder), simulated(folder))
+    assert same(run_federation(folder), simulated(folder))
     assert _told(_site(folder)) == ["no guarantee: 3 answers left without noise"]  # two rounds, and the last update
     assert SitePrivacy(_site(folder)).ledger() == {}
 
@@ -98,7 +98,7 @@ def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than
 def test_every_round_is_on_the_bill(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
     site = _protect(folder)
-    play(folder)
+    run_federation(folder)
     bill = SitePrivacy(site).ledger()
     assert {look: times for look, times in bill.items() if look.records == "training"} == {
         look: 3 * times for look, times in A_ROUND.items()
@@ -114,14 +114,14 @@ def test_noise_comes_from_nothing_that_the_server_knows(tmp_path: Path) -> None:
     for attempt in ("one", "other"):
         folder = make_federation(tmp_path / attempt, names=["leeds"], method="fedavg", rounds=1)
         _protect(folder)
-        uploads.append(play(folder)["leeds"]["0.weight"])
+        uploads.append(run_federation(folder)["leeds"]["0.weight"])
     assert not torch.equal(*uploads)
 
 
 def test_scores_of_a_protected_site_stay_there(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     site = _protect(folder)
-    play(folder)
+    run_federation(folder)
     slot = str(_slot(folder))
     for line in _rounds(folder):
         assert slot not in line["after_update"] | line["after_training"]
@@ -164,7 +164,7 @@ def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch
         write_atomically(path, *content, **how)
 
     monkeypatch.setattr("fedfomo.deployment.privacy_ledger.write_atomically", full)
-    play(folder)
+    run_federation(folder)
     assert not list(site.memory.glob("answer-*"))
     assert not site.models.exists()
     assert _slot(folder) not in {int(slot) for line in _rounds(folder) for slot in line["after_update"]}
@@ -186,7 +186,7 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
             assert parcel.header["uploads"] == bool(parcel.tensors)
         return sealed
 
-    models = play(folder, listen)
+    models = run_federation(folder, listen)
     assert uploads == {0: True, 1: True, 2: False, 3: False, 4: False}
     assert epsilon_of(SitePrivacy(site).ledger(), "training", 0.01) <= two_rounds + 1e-6
     assert math.isfinite(float(models["leeds"]["0.weight"].sum()))
@@ -197,7 +197,7 @@ def test_a_server_that_asks_for_more_gets_no_more_than_the_budget(tmp_path: Path
     site = _protect(folder, 'mode = "deployment"\nepsilon = 3.0\ndelta = 0.01\n')
     text = folder.settings.read_text()
     folder.settings.write_text(text.replace("epochs = 1", "epochs = 50").replace("rounds = 2", "rounds = 6"))
-    play(folder)
+    run_federation(folder)
     assert epsilon_of(SitePrivacy(site).ledger(), "training", 0.01) <= 3.0
 
 
@@ -205,7 +205,7 @@ def test_without_its_bill_nothing_leaves(tmp_path: Path, caplog: pytest.LogCaptu
     folder = make_federation(tmp_path)
     site = _protect(folder)
     site.ledger.write_text('{"looks": [')
-    play(folder)
+    run_federation(folder)
     assert all(_slot(folder) not in line["answered"] for line in _rounds(folder))
     assert OWN_AFFAIR in _rounds(folder)[0]["faults"][str(_slot(folder))]
     assert "restore it, for without it nothing may leave" in caplog.text
@@ -225,7 +225,7 @@ def test_a_site_that_has_lost_its_settings_or_its_bill_sends_nothing_until_it_sa
                 path.unlink()
         return answer(order)
 
-    play(folder, lose)
+    run_federation(folder, lose)
     slot = _slot(folder)
     assert [slot in line["answered"] for line in _rounds(folder)] == [True, False, False]
     assert _rounds(folder)[1]["faults"][str(slot)] == OWN_AFFAIR
@@ -244,7 +244,7 @@ def test_a_site_that_says_off_goes_on_without_protection_and_its_bill_claims_non
             _protect(folder, "off = true\n")
         return answer(order)
 
-    play(folder, give_up)
+    run_federation(folder, give_up)
     slot = str(_slot(folder))
     assert [slot in line["after_update"] for line in _rounds(folder)] == [False, True, True]
     assert _told(site) == ["no guarantee: 3 answers left without noise"]
@@ -260,7 +260,7 @@ def test_the_last_update_is_on_the_bill_too(tmp_path: Path) -> None:
             _protect(folder, "off = true\n")
         return answer(order)
 
-    play(folder, give_up)
+    run_federation(folder, give_up)
     assert "leeds" in json.loads(folder.result.read_text())["after_update"]
     assert _told(site) == ["no guarantee: 1 answer left without noise"]
 
@@ -276,7 +276,7 @@ def test_no_epsilon_is_claimed_that_leaves_unprotected_rounds_out(
             _protect(folder)
         return answer(order)
 
-    play(folder, begin)
+    run_federation(folder, begin)
     slot = str(_slot(folder))
     assert [slot in line["after_update"] for line in _rounds(folder)] == [True, False, False]
     assert _told(site) == ["no guarantee: 1 answer left without noise"]
@@ -309,7 +309,7 @@ def test_the_server_is_not_told_what_is_wrong_with_a_sites_settings(
 ) -> None:
     folder = make_federation(tmp_path)
     _protect(folder, NOISE.replace("0.01", "0.2"))
-    play(folder)
+    run_federation(folder)
     assert {line["faults"][str(_slot(folder))] for line in _rounds(folder)} == {OWN_AFFAIR}
     assert "12 training records" in caplog.text
 
@@ -356,7 +356,7 @@ def test_a_method_that_reads_records_itself_is_refused_by_the_site(tmp_path: Pat
         raise _EnoughError
 
     with pytest.raises(_EnoughError):
-        play(folder, listen)
+        run_federation(folder, listen)
     assert all("private examples" in fault for fault in faults.values())
 
 

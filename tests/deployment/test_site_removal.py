@@ -181,7 +181,7 @@ def test_the_superlink_is_told_who_has_left_and_again_if_it_did_not_hear(tmp_pat
     remove_site(folder, "lyon")
     server.look()
     assert len(server.asked) == 3  # its answer in the round that is under way still counts
-    server.play(1)
+    server.run(1)
     server.is_deaf = True
     server.look()
     server.look()
@@ -219,7 +219,7 @@ def _left_by_lyon(place: Path) -> tuple[_Server, list[str]]:
     server.look()
     remove_site(folder, "lyon")
     server.look()
-    server.play(1)
+    server.run(1)
     return server, told
 
 
@@ -236,7 +236,7 @@ class _Server(ServerProcess):
     def look(self) -> None:
         self._register()
 
-    def play(self, rounds: int) -> None:
+    def run(self, rounds: int) -> None:
         self._folder.status.write_text(json.dumps({"rounds_done": rounds}))
 
     def wait(self) -> None:

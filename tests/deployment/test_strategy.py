@@ -17,7 +17,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.deployment.strategy import FINDINGS, FedFomoStrategy, fedfomo_mod, flatten, unflatten
 from fedfomo.errors import InputError
 from fedfomo.simulation.problem import FederatedProblem
-from toy_problems import InProcess, client_of, perceptron, play, points_problem
+from toy_problems import InProcess, client_of, perceptron, points_problem, run_rounds
 
 NODES = {10**12 + slot: slot for slot in range(4)}
 Change = Callable[[int, int, Message], Message]
@@ -67,7 +67,7 @@ def _federate(
 def test_models_and_affinity_are_those_of_the_algorithm() -> None:
     problem, algorithm = points_problem(4), make_algorithm("fedfomo")
     strategy = _federate(problem, 4)
-    state, _ = play(problem, algorithm, InProcess(problem, algorithm), [range(4)] * 4)
+    state, _ = run_rounds(problem, algorithm, InProcess(problem, algorithm), [range(4)] * 4)
     for node, slot in NODES.items():
         assert torch.equal(flatten(strategy.models[node])[0], state.models[slot])
     assert torch.equal(strategy._state.affinity.dense(), state.affinity.dense())
@@ -85,7 +85,7 @@ def test_a_broken_reply_is_refused_and_the_round_goes_on() -> None:
         return reply
 
     strategy = _federate(problem, 3, change)
-    state, _ = play(problem, algorithm, InProcess(problem, algorithm, unheard=(2, 3)), [range(4)] * 3)
+    state, _ = run_rounds(problem, algorithm, InProcess(problem, algorithm, unheard=(2, 3)), [range(4)] * 3)
     assert {NODES[node] for node in strategy.models} == {0, 1}
     for node, slot in NODES.items():
         if slot < 2:
@@ -149,7 +149,7 @@ def test_one_hostile_node_is_named_and_the_run_goes_on_without_it(what: str, cap
         return reply
 
     strategy = _federate(problem, 2, change)
-    state, _ = play(problem, algorithm, InProcess(problem, algorithm, unheard=(0,)), [range(4)] * 2)
+    state, _ = run_rounds(problem, algorithm, InProcess(problem, algorithm, unheard=(0,)), [range(4)] * 2)
     assert {NODES[node] for node in strategy.models} == {1, 2, 3}
     for node, slot in NODES.items():
         if slot:

@@ -24,7 +24,7 @@ from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.transport import draw_failures
-from in_memory_transport import Answer, make_federation, play
+from in_memory_transport import Answer, make_federation, run_federation
 from scorecard import Torture
 from toy_problems import ROUNDS, InProcess, KeepLines, digest, federation_of, points_problem
 
@@ -33,14 +33,14 @@ Failing = tuple[str, float]
 NONE: Failing = ("none", 0.0)
 HOPELESS: Failing = ("dropout", 0.95)
 SETTINGS = {"dropout": "client_dropout", "lateness": "late_fraction"}
-SOONER = {"mocha-linear": {"relate_every": 2}}  # in the few rounds that are played here
+SOONER = {"mocha-linear": {"relate_every": 2}}  # in the few rounds that are run here
 ALONE = {"local", "local-all", "mocha-repository"}  # nothing that others upload moves these models
 SITES = ("leeds", "turin", "lyon", "porto")
 DEADLINE = 1.5  # seconds; within this process sites work while orders are sent
 
 
 def _play(seeds: range, failing: Mapping[Failing, Mapping[str, float]]) -> tuple[dict[Failing, list[float]], int, int]:
-    """Play the demo's clients for each seed and way of failing; count the rounds that closed, and all failures."""
+    """Run the demo's clients for each seed and way of failing; count the rounds that closed, and all failures."""
     found: dict[Failing, list[float]] = {way: [] for way in failing}
     lines: list[dict[str, Any]] = []
     for seed in seeds:
@@ -95,7 +95,7 @@ class _Mixing(InProcess):
 
 
 def _models(problem: FederatedProblem, algorithm: AnyAlgorithm, plan: SimulationConfig, exchange: InProcess) -> str:
-    """Play the plan's rounds in a plain loop, in which who is late is unheard."""
+    """Run the plan's rounds in a plain loop, in which who is late is unheard."""
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(plan.rounds))
     for t in range(plan.rounds):
@@ -160,11 +160,11 @@ def test_a_federation_closes_its_rounds_at_the_deadline(torture: Torture, tmp_pa
     for share in (0.0, *shares):
         sites = _Unreliable(share)
         folder = make_federation(tmp_path / f"{share:g}", SITES, rounds=rounds, deadline=DEADLINE)
-        play(folder, sites)
+        run_federation(folder, sites)
         lines = [json.loads(line) for line in (folder.server / "run" / "rounds.jsonl").read_text().splitlines()]
         assert [line["round"] for line in lines] == list(range(rounds))
         assert bool(sites.silent + sites.stale) == bool(share)
-        assert len(sites.began) > rounds  # some may have been played again, for want of anybody's answer
+        assert len(sites.began) > rounds  # some may have been run again, for want of anybody's answer
         longest[share] = max(later - earlier for earlier, later in pairwise(sites.began))
         faults = [fault for line in lines for fault in line["faults"].values()]
         refused += sum("its round is" in fault for fault in faults)

@@ -38,7 +38,7 @@ SEALERS = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))  # a si
 
 
 class BadPost:
-    """Carries sealed bytes as Flower's post does; what one client sends is exchanged on the way."""
+    """Carries encrypted bytes as Flower's post does; what one client sends is exchanged on the way."""
 
     def __init__(self, uploads: Mapping[int, Any], bad: messages.Flat | None) -> None:
         self._uploads = {client: messages.pack(upload) for client, upload in uploads.items()}
@@ -72,10 +72,10 @@ class Stage:
         self.state = run_round(federation, begin, 0, self.clients, exchange).state
         self.downloads = configure_clients(federation, self.state, 1, self.clients)
         self.uploads = dict(exchange(1, self.downloads))
-        self.without, _ = self.play(None)
+        self.without, _ = self.run(None)
 
-    def play(self, bad: messages.Flat | None) -> tuple[Any, dict[int, str]]:
-        """Play the round with a bad upload, or without any of that client; return the state and who was refused."""
+    def run(self, bad: messages.Flat | None) -> tuple[Any, dict[int, str]]:
+        """Run the round with a bad upload, or without any of that client; return the state and who was refused."""
         post: Any = BadPost(self.uploads, bad)
         exchange = FlowerTransport(
             post, self.algorithm, {"limit": torch.inf, "num_clients": len(self.clients)}, {}, 1.0, 1
@@ -92,7 +92,7 @@ def _misses(stage: Stage, cases: Iterable[Spoilt]) -> list[str]:
     missed: list[str] = []
     without = fingerprint(stage.without)
     for case in cases:
-        state, refused = stage.play(case.flat)
+        state, refused = stage.run(case.flat)
         is_named = list(refused) == [HOSTILE] and case.field.split(".")[0] in refused[HOSTILE]
         if not is_named or fingerprint(state) != without:
             missed.append(f"{type(stage.algorithm).__name__}: {case.field[:40]} {case.what}: {refused}")
@@ -126,8 +126,8 @@ def test_bad_uploads_are_refused_by_name_and_change_nothing(torture: Torture, mo
     torture.record(
         "08",
         "A bad upload is refused by name, and changes nothing for anybody else",
-        f"{total} bad uploads, sealed, to the server of all {len(stages)} methods: not finite, of another shape, type,"
-        " length or name, about clients that do not exist, with weights that would overflow",
+        f"{total} bad uploads, encrypted, to the server of all {len(stages)} methods: not finite, of another shape,"
+        " type, length or name, about clients that do not exist, with weights that would overflow",
         f"{total - len(missed)} refused by name, server's state bit for bit that of a round without the client;"
         f" without the check, it spreads or ends the round in {spread} of {with_uploads} methods",
         not missed and spread == with_uploads,
@@ -138,7 +138,7 @@ def test_bad_uploads_are_refused_by_name_and_change_nothing(torture: Torture, mo
 def _spreads(stage: Stage, broken: messages.Flat) -> bool:
     """Tell whether a broken upload that nobody checks ends the round, or reaches the server's state."""
     try:
-        return not _is_whole(stage.play(broken)[0])
+        return not _is_whole(stage.run(broken)[0])
     except ValueError:
         return True
 

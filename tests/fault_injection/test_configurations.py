@@ -146,7 +146,7 @@ def test_a_configuration_runs_or_is_refused_by_name(
         "A configuration runs, or is refused at once by a line that names what is wrong",
         f"{sum(outcomes.values()):,} configurations of all methods, as files and as flags: unknown keys, wrong types,"
         f" out of range, not a number, paths that lead elsewhere; {len(shells)} of them through a shell",
-        f"{outcomes['refused']:,} refused by name, {outcomes['run']} played a round, {outcomes['taken']:,} read, no key"
+        f"{outcomes['refused']:,} refused by name, {outcomes['run']} run a round, {outcomes['taken']:,} read, no key"
         f" ignored; {len(bad)} tracebacks, unnamed or late refusals; slowest refusal {slowest:.2f} s",
         not bad and twin.startswith("IGNORED") and outcomes["run"] > 0 and slowest <= MOST_SECONDS,
         bad=bad[:20],

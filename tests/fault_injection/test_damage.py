@@ -16,7 +16,7 @@ from fedfomo.core.rng import numpy_stream
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.errors import InputError
 from fedfomo.runs.config import RunConfig
-from killed_runs import KILLED, Alone, config_of, play
+from killed_runs import KILLED, Alone, config_of, run_to_end
 from scorecard import Torture
 
 CONFIG = config_of(rounds=4, clients=3, vectorise=False)
@@ -68,7 +68,7 @@ class Interrupted:
 
     def fault_after(self, began: int) -> str | None:
         """Resume, from that many rounds, and say what is not as in the run that was left alone."""
-        resumed = play(self.folder, CONFIG)
+        resumed = run_to_end(self.folder, CONFIG)
         fault = self.alone.fault_in(self.folder, began, resumed)
         return fault or (None if resumed.began_at == began else f"began at {resumed.began_at}, not {began}")
 
@@ -81,7 +81,7 @@ def _interrupt(place: Path, config: RunConfig) -> Interrupted:
     alone = Alone(place / "alone", config)
     fourth = next(n for n, step in enumerate(alone.steps) if step.file.startswith("checkpoints/after-round-00004"))
     folder = place / "run"
-    assert play(folder, config, first=Disk(folder, "kill", fourth).stand_between).exit_code == KILLED
+    assert run_to_end(folder, config, first=Disk(folder, "kill", fourth).stand_between).exit_code == KILLED
     configuration = str(_content(folder / "checkpoints" / "after-round-00003.json")["configuration"])
     return Interrupted(folder, configuration, alone)
 
@@ -163,13 +163,13 @@ def test_bit_flips_in_the_log(torture: Torture, interrupted: Interrupted, in_mem
             answer = run.newest_with(run.log, damaged)
             answers.append("refused" if "put it back from a copy" in str(answer) else answer)
         found[line] = Counter(answers)
-    run.log.write_bytes(content[: ends[2] - 20])  # the log is cut short: the third line is played again
+    run.log.write_bytes(content[: ends[2] - 20])  # the log is cut short: the third line is run again
     fault = run.fault_after(2)
     torture.record(
         "03b",
         "The log of a resumed run is the log of a run that was left alone",
         f"{3 * repetitions} bit flips in rounds.jsonl, and lines lost",
-        f"in the last finished round's line: {found['third'][2]} of {repetitions} noticed, the round played again;"
+        f"in the last finished round's line: {found['third'][2]} of {repetitions} noticed, the round run again;"
         f" before it: {found['earlier']['refused']} of {repetitions} refused in words; behind it: cut off, as ever",
         found == {"third": {2: repetitions}, "earlier": {"refused": repetitions}, "fourth": {3: repetitions}}
         and fault is None,

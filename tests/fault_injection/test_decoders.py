@@ -19,7 +19,7 @@ from in_subprocess import apart
 from loaders import CHECKPOINTS, DATA, MESSAGES, REFUSALS, SETTINGS, Loader
 from mutations import Search, resident_megabytes
 from scorecard import Torture
-from toy_problems import InProcess, play, points_problem
+from toy_problems import InProcess, points_problem, run_rounds
 from zip_bombs import TRUSTING, explode_all
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -85,7 +85,7 @@ def _fields(torture: Torture) -> tuple[int, list[str]]:
     for name in ALGORITHMS:
         algorithm, problem = make_algorithm(name), points_problem()
         exchange = InProcess(problem, algorithm)
-        state, _ = play(problem, algorithm, exchange, [range(6)] * 2)
+        state, _ = run_rounds(problem, algorithm, exchange, [range(6)] * 2)
         schemas = messages_of(algorithm)
         known = [(schemas.state, state), (schemas.memory, exchange.memories[1])]
         known.append((schemas.download, algorithm.configure_client(state, 1, torch.Generator())))

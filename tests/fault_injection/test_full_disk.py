@@ -19,7 +19,7 @@ from fedfomo import io
 from fedfomo.engine import checkpoint, run_dir
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.runs.config_io import to_cli
-from killed_runs import Alone, command, config_of, play
+from killed_runs import Alone, command, config_of, run_to_end
 from scorecard import Torture
 
 CONFIG = config_of(rounds=3, clients=2, vectorise=False)
@@ -53,7 +53,7 @@ def _refused_at(
     if folder.exists() and f"fedfomo resume {folder}" not in said:
         return f"no way on: {said}"
     finished = max((int(path.stem[-5:]) for path in folder.glob("checkpoints/after-round-*.json")), default=0)
-    resumed = play(folder, CONFIG, first=breaks)
+    resumed = run_to_end(folder, CONFIG, first=breaks)
     return f"it tells {resumed.told}" if resumed.told else alone.fault_in(folder, finished, resumed)
 
 
@@ -114,7 +114,7 @@ def test_full_or_failing_under_workers(torture: Torture, alone: Alone, in_memory
 
 def test_short_writes(alone: Alone, in_memory: Path) -> None:
     disk = Disk(in_memory / "run", "short")
-    ended = play(in_memory / "run", CONFIG, first=disk.stand_between)
+    ended = run_to_end(in_memory / "run", CONFIG, first=disk.stand_between)
     assert alone.fault_in(in_memory / "run", 0, ended) is None
     assert sum(step.kind == "write" for step in disk.steps) > 3 * sum(step.kind == "write" for step in alone.steps)
 
@@ -136,7 +136,7 @@ def test_a_way_of_writing_with_a_flaw_does_not_pass(breaks: Break, alone: Alone,
         breaks()
         disk.stand_between()
 
-    play(in_memory / "whole", CONFIG, first=first)
+    run_to_end(in_memory / "whole", CONFIG, first=first)
     manifests = [n for n, step in enumerate(disk.steps) if step == ("write", step.file) and "checkpoints" in step.file]
     fault = _refused_at(("full", manifests[-1]), alone, in_memory / "run", breaks=breaks)
     assert fault not in (None, "the fault did not land")
@@ -158,10 +158,10 @@ def test_small_disks(torture: Torture, alone: Alone, tmp_path: Path) -> None:
         if subprocess.run(mount, capture_output=True).returncode != 0:
             pytest.skip("this machine does not allow mounts")
         try:
-            ended = play(disk / "run", CONFIG)
+            ended = run_to_end(disk / "run", CONFIG)
             full += (ended.error or "").startswith(f"OSError: [Errno {errno.ENOSPC}]") and str(disk) in ended.error
             subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-            if fault := alone.fault_in(disk / "run", ended.finished, play(disk / "run", CONFIG)):
+            if fault := alone.fault_in(disk / "run", ended.finished, run_to_end(disk / "run", CONFIG)):
                 faults[str(size)] = fault
         finally:
             subprocess.run(["umount", str(disk)], check=True)

@@ -17,7 +17,7 @@ from fedfomo.engine import checkpoint, run_dir
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.tensor_store import TensorStore
-from killed_runs import KILLED, Alone, Running, config_of, play
+from killed_runs import KILLED, Alone, Running, config_of, run_to_end
 from scorecard import Torture
 
 CONFIG = config_of(rounds=3, clients=2, vectorise=False)
@@ -46,10 +46,10 @@ def _killed_at(point: tuple[How, int], alone: Alone, folder: Path, breaks: Break
             breaks()
         disk.stand_between()
 
-    killed = play(folder, CONFIG, first=first)
+    killed = run_to_end(folder, CONFIG, first=first)
     if killed.exit_code != KILLED:
         return "the kill did not land"
-    fault = alone.fault_in(folder, killed.finished, play(folder, CONFIG, first=breaks or (lambda: None)))
+    fault = alone.fault_in(folder, killed.finished, run_to_end(folder, CONFIG, first=breaks or (lambda: None)))
     shutil.rmtree(folder)
     return fault
 
@@ -62,7 +62,7 @@ def test_killed_at_every_step(torture: Torture, alone: Alone, in_memory: Path) -
         "01",
         SAME,
         f"SIGKILL before every step on disk and in the middle of every write of a run ({kinds}); then resumed",
-        f"{len(points) - len(faults)} of {len(points)}: same bits, no finished round played again, no file left over",
+        f"{len(points) - len(faults)} of {len(points)}: same bits, no finished round run again, no file left over",
         not faults,
         faults=faults,
     )
@@ -75,7 +75,7 @@ def test_power_cut_at_every_step(torture: Torture, alone: Alone, in_memory: Path
         "01b",
         "A power cut loses nothing",
         "the same, and all that was not synced is lost: bytes, and new names in a folder (simulated)",
-        f"{len(points) - len(faults)} of {len(points)}: same bits, no finished round played again",
+        f"{len(points) - len(faults)} of {len(points)}: same bits, no finished round run again",
         not faults,
         faults=faults,
     )
@@ -128,7 +128,7 @@ def test_a_protocol_with_a_flaw_does_not_pass(
         breaks()
         disk.stand_between()
 
-    play(in_memory / "whole", CONFIG, first=first)
+    run_to_end(in_memory / "whole", CONFIG, first=first)
     point = [n for n, step in enumerate(disk.steps) if step.kind == kind and step.file.startswith(file)][-1]
     assert _killed_at((how, point), alone, in_memory / "run", breaks) not in (None, "the kill did not land")
 
@@ -153,7 +153,7 @@ def test_killed_at_any_time(torture: Torture, in_memory: Path) -> None:
         if resumed.exit_code == KILLED:
             again += 1
             finished = max(killed.finished, resumed.finished)
-            resumed = play(folder, MORE, workers=int(moments.integers(3)))
+            resumed = run_to_end(folder, MORE, workers=int(moments.integers(3)))
         fault = alone.fault_in(folder, finished, resumed)
         faults += [fault] if fault else []
         shutil.rmtree(folder)

@@ -16,7 +16,7 @@ from faults import Disk
 from fedfomo.core.rng import numpy_stream
 from fedfomo.runs.config import RunConfig
 from fedfomo.simulation import executors
-from killed_runs import KILLED, Alone, Running, config_of, play
+from killed_runs import KILLED, Alone, Running, config_of, run_to_end
 from scorecard import Torture
 
 CONFIG = config_of(rounds=3, clients=2, vectorise=False)
@@ -34,10 +34,10 @@ def test_killed_in_any_process(torture: Torture, alone: Alone, in_memory: Path) 
     points = sorted(moments.choice(range(10, len(alone.steps)), 60 if torture.is_full else 3, replace=False).tolist())
     for point in points:
         folder = in_memory / str(point)
-        killed = play(folder, CONFIG, 2, Disk(folder, "kill", point).stand_between)
+        killed = run_to_end(folder, CONFIG, 2, Disk(folder, "kill", point).stand_between)
         is_worker = killed.error is not None and "died (exit code -9)" in killed.error
         workers, coordinators = workers + is_worker, coordinators + (killed.exit_code == KILLED)
-        fault = alone.fault_in(folder, killed.finished, play(folder, CONFIG, workers=int(moments.integers(3))))
+        fault = alone.fault_in(folder, killed.finished, run_to_end(folder, CONFIG, workers=int(moments.integers(3))))
         faults += [fault] if fault else []
         shutil.rmtree(folder)
     landed = workers + coordinators
@@ -118,7 +118,7 @@ def test_two_that_resume_the_same_run(torture: Torture, alone: Alone, in_memory:
     repetitions = torture.repetitions(20)
     for n in range(repetitions):
         folder = in_memory / str(n)
-        killed = play(folder, CONFIG, first=Disk(folder, "kill", len(alone.steps) // 2).stand_between)
+        killed = run_to_end(folder, CONFIG, first=Disk(folder, "kill", len(alone.steps) // 2).stand_between)
         assert killed.exit_code == KILLED
         both = [Running(folder, CONFIG, first=partial(time.sleep, wait)) for wait in (0.0, 0.004 * n)]
         endings = sorted((running.end() for running in both), key=lambda ending: ending.exit_code or 0)
@@ -129,7 +129,7 @@ def test_two_that_resume_the_same_run(torture: Torture, alone: Alone, in_memory:
         faults += [fault] if fault else []
     torture.record(
         "01f",
-        "A run is played by one process at a time",
+        "A run is computed by one process at a time",
         "two processes resume the same run at about the same time",
         f"{repetitions - len(faults)} of {repetitions}: same bits; {refused} times the second was refused in words,"
         " else the first had finished",

@@ -25,7 +25,7 @@ from fedfomo.simulation.executors import Executor, make_executor
 from fedfomo.simulation.scheduling import Batch, BatchResult
 from fedfomo.simulation.simulate import simulate
 from fedfomo.testing import digest_of
-from killed_runs import KILLED, Alone, config_of, play
+from killed_runs import KILLED, Alone, config_of, run_to_end
 from scorecard import Torture
 from toy_problems import points_problem
 
@@ -154,11 +154,11 @@ def test_resumed_elsewhere(torture: Torture, in_memory: Path) -> None:
     wrong: dict[str, str] = {}
     for name, (change, refusal) in elsewhere.items():
         folder = in_memory / "run"
-        assert play(folder, config, first=Disk(folder, "kill", point).stand_between).exit_code == KILLED
-        there = play(folder, config, first=change)
+        assert run_to_end(folder, config, first=Disk(folder, "kill", point).stand_between).exit_code == KILLED
+        there = run_to_end(folder, config, first=change)
         if there.exit_code != 2 or refusal not in (there.error or ""):
             wrong[name] = f"not refused: {there}"
-        if fault := alone.fault_in(folder, 2, play(folder, config)):
+        if fault := alone.fault_in(folder, 2, run_to_end(folder, config)):
             wrong[name] = fault
         shutil.rmtree(folder)
     torture.record(

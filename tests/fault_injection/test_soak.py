@@ -48,7 +48,7 @@ class Soak:
         return [sample for sample in lines if sample["pids"][0] == self._process.pid]
 
     def kill_after(self, rounds: int, seconds: float = 0.0) -> None:
-        """Kill the process once it has played so many rounds, and for so long, and see its worker go."""
+        """Kill the process once it has run so many rounds, and for so long, and see its worker go."""
         log = self.folder / "seconds.jsonl"  # a short line a round
         began, before = time.monotonic(), count(log)
         while time.monotonic() - began < seconds or count(log) - before < rounds:

@@ -37,7 +37,7 @@ def private(problem: FederatedProblem | None = None, **privacy: Any) -> Federate
     return replace(problem or points_problem(), privacy=Privacy(**{"noise": 1.0, "delta": 1e-3, **privacy}))
 
 
-def play(problem: FederatedProblem, rounds: int = 3, method: str = "fedfomo", **plan: Any) -> RunResult:
+def run_private(problem: FederatedProblem, rounds: int = 3, method: str = "fedfomo", **plan: Any) -> RunResult:
     return simulate(problem, make_algorithm(method), SimulationConfig(rounds=rounds, **plan))
 
 
@@ -46,7 +46,7 @@ def log(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_bill_is_epochs_times_rounds_times_steps() -> None:
-    spent = play(private(), rounds=3, method="fedavg").spent
+    spent = run_private(private(), rounds=3, method="fedavg").spent
     assert spent is not None
     # 12 examples, batches of 5: three steps an epoch, one epoch a round, three rounds.
     assert spent[0].training == epsilon_of({Query("training", 1.0, 5 / 12): 9}, "training", 1e-3)
@@ -54,7 +54,7 @@ def test_the_bill_is_epochs_times_rounds_times_steps() -> None:
 
 
 def test_whoever_takes_part_less_pays_less() -> None:
-    result = play(private(), rounds=4, method="fedavg", participation=0.5)
+    result = run_private(private(), rounds=4, method="fedavg", participation=0.5)
     assert result.spent is not None
     per_round = [epsilon_of({Query("training", 1.0, 5 / 12): 3 * times}, "training", 1e-3) for times in range(5)]
     assert {spent.training for spent in result.spent.values()} <= set(per_round)
@@ -62,7 +62,7 @@ def test_whoever_takes_part_less_pays_less() -> None:
 
 
 def test_without_a_gate_validation_records_have_no_guarantee() -> None:
-    exact, gated = play(private()).spent, play(private(validation_noise=4.0)).spent
+    exact, gated = run_private(private()).spent, run_private(private(validation_noise=4.0)).spent
     assert exact is not None
     assert gated is not None
     assert all(math.isinf(spent.validation) and math.isinf(spent.headline) for spent in exact.values())
@@ -74,19 +74,19 @@ def test_without_a_gate_validation_records_have_no_guarantee() -> None:
 
 def test_privacy_that_is_off_changes_no_bit() -> None:
     plain = points_problem()
-    assert digest(play(replace(plain, privacy=Privacy(delta=0.5))).models) == digest(play(plain).models)
-    assert play(plain).spent is None
+    assert digest(run_private(replace(plain, privacy=Privacy(delta=0.5))).models) == digest(run_private(plain).models)
+    assert run_private(plain).spent is None
 
 
 def test_clipping_without_noise_is_a_setting_of_its_own_and_guarantees_nothing() -> None:
-    spent = play(private(noise=0.0)).spent
+    spent = run_private(private(noise=0.0)).spent
     assert spent is not None
     assert all(math.isinf(one.training) for one in spent.values())
 
 
 def test_research_runs_repeat_and_deployment_runs_do_not() -> None:
-    assert digest(play(private()).models) == digest(play(private(), workers=2).models)
-    first, second = (play(private(mode="deployment")) for _ in range(2))
+    assert digest(run_private(private()).models) == digest(run_private(private(), workers=2).models)
+    first, second = (run_private(private(mode="deployment")) for _ in range(2))
     assert digest(first.models) != digest(second.models)
     assert first.spent == second.spent
     guard = PrivacyEngine(Privacy(noise=1.0, mode="deployment"), 1.0)
@@ -161,8 +161,8 @@ def test_a_budget_that_runs_out_ends_a_clients_uploads_and_the_run_goes_on(tmp_p
 
 def test_who_can_pay_for_nothing_keeps_the_initial_model_whatever_was_computed_before() -> None:
     problem = private(budget=1e-3)
-    play(replace(problem, privacy=Privacy()), method="local")  # leaves its last client's model in the network
-    models = play(problem, method="per-fedavg").models  # needs a step on its own records before it predicts
+    run_private(replace(problem, privacy=Privacy()), method="local")  # leaves its last client's model in the network
+    models = run_private(problem, method="per-fedavg").models  # needs a step on its own records before it predicts
     assert all(torch.equal(theta, problem.initial) for theta in models.values())
 
 
@@ -182,7 +182,7 @@ def test_who_cannot_pay_for_the_last_update_takes_nothing_in_it() -> None:
 
 
 def test_a_target_is_met_by_the_client_with_the_fewest_records() -> None:
-    result = play(private(points_problem(sizes={2: (8, 4)}), noise=None, epsilon=3.0), method="fedavg")
+    result = run_private(private(points_problem(sizes={2: (8, 4)}), noise=None, epsilon=3.0), method="fedavg")
     assert result.spent is not None
     assert 2.9 < result.spent[2].training <= 3.0
     assert max(spent.training for spent in result.spent.values()) == result.spent[2].training
@@ -211,14 +211,14 @@ def test_settings_that_would_protect_nobody_are_refused(settings: dict[str, Any]
 
 def test_a_delta_that_could_give_one_record_away_is_refused() -> None:
     with pytest.raises(InputError, match="not below 1/12"):
-        play(private(delta=1 / 12))
+        run_private(private(delta=1 / 12))
     with pytest.raises(InputError, match="validation records"):
-        play(private(points_problem(sizes={0: (12, 40)}), delta=1 / 40, validation_noise=1.0))
+        run_private(private(points_problem(sizes={0: (12, 40)}), delta=1 / 40, validation_noise=1.0))
 
 
 def test_networks_that_mix_examples_are_refused_before_anything_is_computed() -> None:
     with pytest.raises(InputError, match="GroupNorm"):
-        play(private(points_problem(build=with_batch_norm)))
+        run_private(private(points_problem(build=with_batch_norm)))
 
 
 def test_an_error_of_the_engine_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,11 +227,11 @@ def test_an_error_of_the_engine_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("fedfomo.privacy.dp_sgd._by", broken)
     with pytest.raises(InputError, match="cannot be attached"):
-        play(private())
+        run_private(private())
     monkeypatch.undo()
     monkeypatch.setattr("fedfomo.privacy.dp_sgd.clipped_sum", broken)
     with pytest.raises(RuntimeError, match="cannot be attached"):
-        play(private())
+        run_private(private())
 
 
 def test_without_entropy_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_without_entropy_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(os, "urandom", none_left)
     with pytest.raises(NotImplementedError):
-        play(private(mode="deployment"))
+        run_private(private(mode="deployment"))
 
 
 def test_a_trainer_that_adds_no_noise_is_refused() -> None:
@@ -248,7 +248,7 @@ def test_a_trainer_that_adds_no_noise_is_refused() -> None:
         pass
 
     with pytest.raises(InputError, match="would have to add its own"):
-        play(replace(private(), trainer=Own()))  # type: ignore[arg-type]
+        run_private(replace(private(), trainer=Own()))  # type: ignore[arg-type]
 
 
 def test_records_are_out_of_reach_of_whoever_does_not_pay() -> None:

@@ -1,4 +1,4 @@
-"""A small comparison, played once, and a browser to look at its report."""
+"""A small comparison, run once, and a browser to look at its report."""
 
 import shutil
 from collections.abc import Iterator

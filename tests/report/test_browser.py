@@ -20,7 +20,7 @@ from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ClientFacts, FinalResult, ReportInput, Reproduce
 from fedfomo.report.page import write_report
 from fedfomo.report.per_example import PerExampleScores
-from in_memory_transport import make_federation, play
+from in_memory_transport import make_federation, run_federation
 
 WAIT = """
 const done = arguments[arguments.length - 1];
@@ -192,13 +192,13 @@ def test_methods_that_know_nobody_have_a_report_too(
 
 def test_a_real_federation_has_a_page_of_what_its_server_knows(browser: Any, tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
-    play(folder)
+    run_federation(folder)
     call("report", str(folder.path))
     open_page(browser, folder.path / "report.html")
     assert browser.get_log("browser") == []
     values = [value for row in json.loads(browser.execute_script(CELLS)) for value in row]
     assert sum(value is None for value in values) == 3  # nobody is set against itself
-    assert "score told by the sites" in browser.find_element("id", "verdict").text
+    assert "score reported by the sites" in browser.find_element("id", "verdict").text
     assert "up to each site" in browser.find_element("id", "verdict").text
     assert "It has 4 test examples" in browser.find_element("id", "client").text
 

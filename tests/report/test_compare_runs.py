@@ -1,4 +1,4 @@
-"""Runs are compared with those that were played on the same, and none takes the place of another."""
+"""Runs are compared with those that were run on the same, and none takes the place of another."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Clients played one by one and together."""
+"""Clients run one by one and together."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def test_clients_may_ask_differently_often_and_for_different_things() -> None:
         theta = together.train(together._model, TrainingJob(start, examples, 0, torch.Generator()))
         return together.losses(together._model, [theta], examples)
 
-    nothing, count, losses = together.play([quiet, curious, busy])
+    nothing, count, losses = together.run([quiet, curious, busy])
     assert (nothing, count, losses.shape) == ("nothing", 6, (1,))
 
 
@@ -86,7 +86,7 @@ def test_an_error_of_one_client_ends_the_others_and_is_raised() -> None:
         raise ArithmeticError("of its own making")
 
     with pytest.raises(ArithmeticError, match="of its own making"):
-        together.play([waits, fails, waits])
+        together.run([waits, fails, waits])
     assert ended == ["waits"]
 
 
@@ -100,13 +100,13 @@ def test_groups_do_not_depend_on_workers_where_that_could_be_seen() -> None:
 
 
 def test_an_empty_batch_of_clients_is_played() -> None:
-    assert hands().play([]) == []
+    assert hands().run([]) == []
 
 
 def test_examples_of_one_class_and_one_example_can_be_stacked() -> None:
     together = hands()
     one = Examples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
-    [theta] = together.play(
+    [theta] = together.run(
         [lambda: together.train(together._model, TrainingJob(together._model.read(), one, 0, torch.Generator()))]
     )
     assert bool(torch.isfinite(theta).all())
@@ -127,5 +127,5 @@ def test_one_clients_gradient_mode_is_not_anothers() -> None:
         together.scores([(start, examples)])
         modes.append(torch.is_grad_enabled())
 
-    together.play([without_gradients, with_gradients])
+    together.run([without_gradients, with_gradients])
     assert modes == [True, False, True]

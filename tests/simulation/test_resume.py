@@ -26,7 +26,7 @@ from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import MOST_MATRICES, simulate
-from killed_runs import KILLED, Alone, command, config_of, fingerprint, play
+from killed_runs import KILLED, Alone, command, config_of, fingerprint, run_to_end
 from toy_problems import points_problem
 
 FEDFOMO = [sys.executable, "-m", "fedfomo"]
@@ -252,7 +252,7 @@ def test_a_lost_worker_costs_one_line(tmp_path: Path) -> None:
     assert len(said.splitlines()) == 1
     assert "a worker process died (exit code -9)" in said
     assert f"fedfomo resume {folder}" in said
-    assert alone.fault_in(folder, 0, play(folder, config)) is None
+    assert alone.fault_in(folder, 0, run_to_end(folder, config)) is None
 
 
 def test_a_run_that_was_finished_but_not_cleared_up_is(tmp_path: Path) -> None:
@@ -260,10 +260,10 @@ def test_a_run_that_was_finished_but_not_cleared_up_is(tmp_path: Path) -> None:
     alone = Alone(tmp_path / "alone", config)
     cleared_at = max(n for n, step in enumerate(alone.steps) if step.file.startswith("result.json")) + 2
     folder = tmp_path / "run"
-    assert play(folder, config, first=Disk(folder, "kill", cleared_at).stand_between).exit_code == KILLED
+    assert run_to_end(folder, config, first=Disk(folder, "kill", cleared_at).stand_between).exit_code == KILLED
     assert (folder / "result.json").exists()
     assert (folder / "checkpoints").exists()
-    assert alone.fault_in(folder, 2, play(folder, config)) is None
+    assert alone.fault_in(folder, 2, run_to_end(folder, config)) is None
 
 
 def test_without_any_whole_checkpoint_the_run_starts_anew(interrupted: Path, tmp_path: Path) -> None:

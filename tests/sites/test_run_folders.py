@@ -316,7 +316,7 @@ def test_a_report_says_how_an_unfinished_folder_goes_on(tmp_path: Path, capsys: 
         federated(out=tmp_path / "run", callback=Counter(2))
     call("report", str(tmp_path / "run"))
     told = capsys.readouterr().out
-    assert "2 of 4 rounds are played: unless it is still running, the same call of federate" in told
+    assert "2 of 4 rounds are done: unless it is still running, the same call of federate" in told
     assert "fedfomo resume" not in told
 
 

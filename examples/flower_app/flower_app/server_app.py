@@ -11,7 +11,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play the rounds."""
+    """Run the rounds."""
     strategy = FedFomoStrategy(fraction_train=1.0)  # FedFomo; it was FedAvg(fraction_train=1.0)
     rounds = int(context.run_config["num-server-rounds"])
     strategy.start(grid, ArrayRecord(make_network().state_dict()), num_rounds=rounds)

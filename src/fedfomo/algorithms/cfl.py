@@ -1,6 +1,6 @@
 """Clustered federated learning, CFL (Sattler, Müller, Samek; 2020).
 
-Start with everybody in one cluster and play FedAvg. Once a cluster's average hardly moves although its members
+Start with everybody in one cluster and run FedAvg. Once a cluster's average hardly moves although its members
 still want to move, they want to go different ways: the cluster is split in two by the directions of their updates,
 and each half goes on alone.
 """
@@ -155,9 +155,9 @@ class Cfl(FedAvgClient[State, Download]):
         """Return the members that leave a cluster for a new one; nobody if it stays whole."""
         known = [n for n in members if n in updates]
         missing = set(state.awaited.tolist()).intersection(members).difference(known)
-        played = (state.round + 1) / state.planned_rounds
+        done = (state.round + 1) / state.planned_rounds
         # Departs from the paper, where everybody answers: whoever is never heard of cannot hold up a split for ever.
-        if len(known) <= 2 or played <= self.first_split or (missing and played <= self.wait):
+        if len(known) <= 2 or done <= self.first_split or (missing and done <= self.wait):
             return []
         of_members = [updates[n] for n in known]
         if not self._disagree(*update_norms(of_members), first_norm):

@@ -1,6 +1,6 @@
 """FL+HC, federated learning with hierarchical clustering of updates (Briggs, Fan, Andras; 2020).
 
-Play FedAvg for some rounds; then let everybody train the global model once more, cluster the clients, once and for
+Run FedAvg for some rounds; then let everybody train the global model once more, cluster the clients, once and for
 all, by how they changed it, and go on with FedAvg inside each cluster.
 """
 
@@ -61,7 +61,7 @@ class FlHc(FedAvgClient[State, Download]):
     """Cluster the clients once, by their updates to a global model; FedAvg inside each cluster."""
 
     warm_up: Fraction = 0.2
-    """Share of the planned rounds of plain FedAvg before the round that clusters; at least one is played."""
+    """Share of the planned rounds of plain FedAvg before the round that clusters; at least one is run."""
     metric: Literal["l1", "l2", "cosine"] = "l1"
     """Distance between updates."""
     linkage: Literal["average", "complete", "single", "ward"] = "average"

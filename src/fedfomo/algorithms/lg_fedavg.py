@@ -83,7 +83,7 @@ class LgFedAvg(Algorithm[State, Download, Upload, Memory]):
     global_share: Fraction = 0.5
     """Share of the layers, from the last one down, that are global where the upper ones are."""
     warm_up: Fraction = 0.5
-    """Share of the rounds in which FedAvg is played first."""
+    """Share of the rounds in which FedAvg is run first."""
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""

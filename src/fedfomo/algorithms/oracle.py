@@ -49,7 +49,7 @@ class Oracle(FedAvgClient[State, Download]):
         """Start every group from the common initial model."""
         if start.groups is None:
             raise InputError(
-                "the oracle plays FedAvg inside clients' true groups, and this scenario has none: "
+                "the oracle runs FedAvg inside clients' true groups, and this scenario has none: "
                 "choose a scenario of groups (latent, ood), or another method"
             )
         first_of = {group: start.groups.index(group) for group in start.groups}

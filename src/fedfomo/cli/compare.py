@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfomo.cli.run import folder_for, introduce, play, show_table
+from fedfomo.cli.run import folder_for, introduce, run_with_progress, show_table
 from fedfomo.cli.tables import learning_map, recovery_sentence, verdict
 from fedfomo.cli.terminal import console, parse_comparison, warn
 from fedfomo.io import write_atomically
@@ -24,7 +24,7 @@ def compare(arguments: list[str]) -> None:
 
 
 def start_comparison(config: CompareConfig, name: str) -> Path:
-    """Start all runs of a comparison, play them to their ends, and return their folder."""
+    """Start all runs of a comparison, run them to their ends, and return their folder."""
     from fedfomo.algorithms import make_algorithm
     from fedfomo.runs.run import absolute_method, absolute_paths, runs_of
     from fedfomo.runs.setup import prepare
@@ -41,7 +41,7 @@ def start_comparison(config: CompareConfig, name: str) -> Path:
 
 
 def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | None = None) -> None:
-    """Play what is left of a comparison, of whose first seed everything may be prepared."""
+    """Run what is left of a comparison, of whose first seed everything may be prepared."""
     from fedfomo.privacy.accountant import describe_privacy
     from fedfomo.runs.run import excluded_methods, runs_of, start_run
     from fedfomo.runs.setup import prepare
@@ -59,7 +59,7 @@ def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | 
         if not (place / "environment.json").exists():
             place.mkdir(exist_ok=True)
             start_run(planned, place, latest[1])
-        records.append(play(place, folder, planned, latest[1]))
+        records.append(run_with_progress(place, folder, planned, latest[1]))
     show_table(records)
     for record in records:
         if record.spent is not None:

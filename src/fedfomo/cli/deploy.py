@@ -125,9 +125,7 @@ def remove_site(arguments: list[str]) -> None:
     console.print(f"{config.name} has left: a running server asks it nothing from the next round on", soft_wrap=True)
     min_clients = folder.config().min_clients
     if len(staying) < min_clients:
-        warn(
-            f"{len(staying)} of at least {min_clients} sites stay: no round is played until `deploy add-site` adds more"
-        )
+        warn(f"{len(staying)} of at least {min_clients} sites stay: no round is run until `deploy add-site` adds more")
 
 
 def server(arguments: list[str]) -> None:

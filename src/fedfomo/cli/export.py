@@ -93,8 +93,8 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
         raise unknown("client", config.site, files)
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
-    played = read_config(folder)
-    imports, build = _built_by(played.method, played.options, plain)
+    run_config = read_config(folder)
+    imports, build = _built_by(run_config.method, run_config.options, plain)
     scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
     return files[site], f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
 

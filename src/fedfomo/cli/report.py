@@ -94,7 +94,7 @@ def _show(facts: ReportData, out: Path, way_on: str) -> None:
     if facts.advice:
         console.print(facts.advice, markup=False, soft_wrap=True)
     if not facts.is_finished:
-        done = f"{len(facts.rounds)} of {facts.rounds_planned} rounds are played"
+        done = f"{len(facts.rounds)} of {facts.rounds_planned} rounds are done"
         warn(f"this run is not finished, {done}: unless it is still running, {way_on} goes on")
     console.print(f"the report, for any browser: {out}", soft_wrap=True)
 

@@ -40,13 +40,13 @@ def run(arguments: list[str]) -> None:
 
 
 def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None) -> None:
-    """Play what is left of a run."""
+    """Finish a run."""
     from fedfomo.privacy.accountant import describe_privacy
     from fedfomo.runs.setup import prepare
 
     prepared = prepared or prepare(config.setting, config.seed)
     introduce(config.setting, prepared, first=True)
-    record = play(folder, folder, config, prepared)
+    record = run_with_progress(folder, folder, config, prepared)
     show_table([record])
     if record.spent is not None:
         privacy = config.setting.privacy
@@ -87,8 +87,8 @@ def introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> Non
         warn(f"and {len(scenario.warnings) - MOST_WARNINGS:,} more notes of this kind, all in environment.json")
 
 
-def play(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -> RunRecord:
-    """Play what is left of one run under a progress bar; whatever stops it, say how to go on."""
+def run_with_progress(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -> RunRecord:
+    """Finish one run under a progress bar; whatever stops it, say how to go on."""
     from fedfomo.core.round import cohort_size
     from fedfomo.runs.callbacks import RunBar, track_run
     from fedfomo.runs.run import run_or_resume

@@ -76,8 +76,8 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
     evaluates_on: ClassVar[Records] = "nothing"
     """The records by which clients choose models; training records take `validation_noise` with privacy."""
     uploads_examples: ClassVar[bool] = False
-    """Whether clients upload examples as they are; no deployment plays such a method."""
-    judged_first: ClassVar[tuple[str, ...]] = ()
+    """Whether clients upload examples as they are; no deployment runs such a method."""
+    evaluated_first: ClassVar[tuple[str, ...]] = ()
     """Which models `personalise` evaluates first, for reports: "reference", "own"."""
 
     def __post_init__(self) -> None:

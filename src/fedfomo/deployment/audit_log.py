@@ -69,7 +69,7 @@ class DeliveryLog:
 class ModelProvenance:
     """Whose the models are that may still be sent: those of each site's last two uploads.
 
-    Two, since a round that too few sites answered is played again with the models of the one before it. Several sites
+    Two, since a round that too few sites answered is run again with the models of the one before it. Several sites
     can upload the same model: it stays with the one that was first, for as long as any of them has it.
     """
 
@@ -78,7 +78,7 @@ class ModelProvenance:
         self._owners: dict[str, str] = {}  # by a model's hash
 
     def note(self, site: str, hashes: Iterable[str]) -> None:
-        """Take down what a site has uploaded; the same again, in a round that is played again, counts once."""
+        """Take down what a site has uploaded; the same again, in a round that is run again, counts once."""
         upload, known = list(hashes), self._uploads.get(site, [])
         if upload in known:
             return

@@ -1,4 +1,4 @@
-"""The Flower ClientApp of a site: hands what the server sealed to whoever can open it, and returns the answer.
+"""The Flower ClientApp of a site: hands what the server encrypted to whoever can open it, and returns the answer.
 
 Flower starts a process for every message. Importing torch and reading data each time would take longer than most
 rounds, so `fedfomo deploy site` keeps a worker with both; without one, the work is done here.

@@ -1,4 +1,4 @@
-"""Sealing: what is sent to a site can be opened there and nowhere else, and shows who sent it.
+"""Encryption: what is sent to a site can be opened there and nowhere else, and shows who sent it.
 
 Flower lets every authenticated node fetch any object whose hash it knows. A box of libsodium (X25519, XSalsa20,
 Poly1305) is made with the sender's private and the receiver's public key, so a stranger can neither read nor forge it.
@@ -19,11 +19,11 @@ from fedfomo.io import PRIVATE, write_atomically
 
 
 class DecryptionError(ValueError):
-    """What arrived was not sealed by the one it is said to come from, or not for this receiver."""
+    """What arrived was not encrypted by the one it is said to come from, or not for this receiver."""
 
 
 class Purpose(Enum):
-    """What a sealed message is, as its box says it in 8 bytes; 16 are left to chance, which never repeats so many."""
+    """What an encrypted message is: the first 8 bytes of its nonce; the other 16 are random and never repeat."""
 
     REQUEST = b"order   "
     ANSWER = b"answer  "
@@ -31,7 +31,7 @@ class Purpose(Enum):
 
 
 class MessageCipher:
-    """One end of all sealed correspondence: the server, or a site."""
+    """One end of all encrypted correspondence: the server, or a site."""
 
     def __init__(self, private_key: bytes) -> None:
         self._private = PrivateKey(private_key)
@@ -47,18 +47,18 @@ class MessageCipher:
         return bytes(self._private.public_key).hex()
 
     def encrypt(self, to: str, content: bytes, purpose: Purpose) -> bytes:
-        """Seal bytes to the owner of a public key."""
+        """Encrypt bytes to the owner of a public key."""
         nonce = purpose.value + secrets.token_bytes(Box.NONCE_SIZE - len(purpose.value))
         return bytes(Box(self._private, PublicKey(bytes.fromhex(to))).encrypt(content, nonce))
 
     def decrypt(self, sender: str, encrypted: bytes, purpose: Purpose) -> bytes:
-        """Open what the owner of a public key sealed to this end, for that purpose; refuse anything else."""
+        """Open what the owner of a public key encrypted to this end, for that purpose; refuse anything else."""
         try:
             content = Box(self._private, PublicKey(bytes.fromhex(sender))).decrypt(encrypted)
         except (CryptoError, ValueError) as error:
-            raise DecryptionError("it was not sealed by its sender for this receiver") from error
+            raise DecryptionError("it was not encrypted by its sender for this receiver") from error
         if not encrypted.startswith(purpose.value):
-            raise DecryptionError(f"it was not sealed for the purpose '{purpose.name.lower()}'")
+            raise DecryptionError(f"it was not encrypted for the purpose '{purpose.name.lower()}'")
         return content
 
 

@@ -1,4 +1,4 @@
-"""How sealed bytes ride in Flower's messages."""
+"""How encrypted bytes ride in Flower's messages."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def content_of(record: RecordDict) -> bytes:
     """Unwrap bytes."""
     arrays = record.array_records.get(CONTENT, {})
     if CONTENT not in arrays or not isinstance(arrays[CONTENT].data, bytes):
-        raise DecryptionError("nothing sealed is in it")
+        raise DecryptionError("nothing encrypted is in it")
     return arrays[CONTENT].data

@@ -144,7 +144,7 @@ class SiteConnections:
         self._folder = folder
         self._cipher = MessageCipher.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
-        self._asked: dict[int, float] = {}  # when strangers may be asked again
+        self._asked: dict[int, float] = {}  # when unknown may be asked again
         self._owners = ModelProvenance()
         for record in self.deliveries.records():  # what was uploaded before a restart
             if record.get("event") == "received":
@@ -155,9 +155,9 @@ class SiteConnections:
         sites = self._folder.members()
         names = {site.key.strip(): site.name for site in self._folder.registry()}
         nodes = {node.node_id: names.get(node.public_key.decode(errors="replace").strip()) for node in self._nodes()}
-        strangers = [node for node, name in nodes.items() if name is None and self._is_new(node)]
-        if strangers:
-            self._authenticate(strangers, {site.name: site for site in sites})
+        unknown = [node for node, name in nodes.items() if name is None and self._is_new(node)]
+        if unknown:
+            self._authenticate(unknown, {site.name: site for site in sites})
         slots = {site.name: site.slot for site in sites}
         found = {node: name or self._introduced.get(node) for node, name in nodes.items()}
         return {slots[name]: node for node, name in sorted(found.items()) if name in slots}
@@ -293,7 +293,7 @@ class TooFewError(RuntimeError):
 
 
 class FlowerTransport:
-    """Lets sites play a round, and closes it at the deadline with whoever has answered."""
+    """Lets sites run a round, and closes it at the deadline with whoever has answered."""
 
     def __init__(
         self,
@@ -340,13 +340,13 @@ class FlowerTransport:
                 self.greeted.discard(slot)
                 continue
             try:
-                told = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
+                reported = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
             except messages.MessageError as error:
                 self._refuse(slot, round, part_of(answer.tensors, "upload"), error)
                 continue
             self.greeted.add(slot)
             self.answered.append(slot)
-            for scores, score in zip((self.after_update, self.after_training), told, strict=True):
+            for scores, score in zip((self.after_update, self.after_training), reported, strict=True):
                 if score is not None:
                     scores[slot] = score
             yield slot, answer

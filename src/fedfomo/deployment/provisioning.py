@@ -1,7 +1,7 @@
 """From a list of names to everything that a federation needs to trust each other.
 
 One authority signs the server's certificate. Every site gets a key by which the server knows it, and one that models
-are sealed to; the server keeps the public halves. Private keys are readable by their owner alone.
+are encrypted to; the server keeps the public halves. Private keys are readable by their owner alone.
 """
 
 from __future__ import annotations

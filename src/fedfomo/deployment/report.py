@@ -1,6 +1,6 @@
 """From what the server of a real federation knows to what a report is made from.
 
-The server has no data and no final models: scores are what sites told, and of the affinity it has the last state.
+The server has no data and no final models: scores are what sites reported, and of the affinity it has the last state.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def load_federation(folder: FederationFolder) -> ReportInput:
     scores = {number: _score(result.get("after_update", {}).get(site.name)) for number, site in enumerate(sites)}
     tested = {number: score.num_examples for number, score in scores.items()}
     for line in lines:
-        told = line["after_update"].items()
-        tested |= {int(client): score["num_examples"] for client, score in told if not tested[int(client)]}
+        reported = line["after_update"].items()
+        tested |= {int(client): score["num_examples"] for client, score in reported if not tested[int(client)]}
     affinity: list[list[float]] | None = result.get("affinity")
     names = [site.name for site in sites]
     return ReportInput(
@@ -53,7 +53,7 @@ def load_federation(folder: FederationFolder) -> ReportInput:
         mixing=None,
         own_targets=False,
         reproduce=Reproduce("", folder.settings.read_text(), {}, {"fedfomo": version("fedfomo")}),
-        metric="score told by the sites",
+        metric="score reported by the sites",
         notes=[*_notes(sites, lines, result)],
         advice=ADVICE,
         privacy=PrivacyFacts(None, None, None),
@@ -72,11 +72,11 @@ def _line(line: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]
     }
 
 
-def _score(told: Mapping[str, Any] | None) -> Score:
-    if told is None:
+def _score(reported: Mapping[str, Any] | None) -> Score:
+    if reported is None:
         return Score(math.nan, math.nan, 0)
-    loss, accuracy = (math.nan if told[name] is None else told[name] for name in ("loss", "accuracy"))
-    return Score(loss, accuracy, told["num_examples"])
+    loss, accuracy = (math.nan if reported[name] is None else reported[name] for name in ("loss", "accuracy"))
+    return Score(loss, accuracy, reported["num_examples"])
 
 
 def _ended(scores: Mapping[int, Score], traffic: Mapping[str, Any]) -> FinalResult:
@@ -84,7 +84,7 @@ def _ended(scores: Mapping[int, Score], traffic: Mapping[str, Any]) -> FinalResu
 
 
 def _notes(sites: Sequence[Site], lines: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> list[str]:
-    notes = ["Scores are what sites told: nobody else has their test examples, and nobody can check them."]
+    notes = ["Scores are what sites reported: nobody else has their test examples, and nobody can check them."]
     if not result:
         notes.append(f"The federation is not finished: {len(lines)} rounds are complete.")
     left = [site.name for site in sites if site.has_left]

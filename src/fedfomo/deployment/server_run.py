@@ -33,17 +33,17 @@ from fedfomo.deployment.settings import FederationConfig, FederationFolder
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
-from fedfomo.engine.runner import PlayedRound, Runner
+from fedfomo.engine.runner import CompletedRound, Runner
 from fedfomo.io import PRIVATE, printable, to_json, write_atomically
 
 POLL = 0.5  # seconds between looks at who is on line
-LONGEST_PAUSE = 30.0  # seconds before a round is played again
+LONGEST_PAUSE = 30.0  # seconds before a round is run again
 
 log = logging.getLogger(__name__)
 
 
 def serve(grid: Grid, folder: FederationFolder) -> None:
-    """Play what is left of the federation's rounds."""
+    """Run what is left of the federation's rounds."""
     config = folder.config()
     own = load_model(folder.model, config.seed)
     (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
@@ -107,18 +107,18 @@ class _ServerRun(Runner):
         while time.monotonic() < closes and len(self._connections.online()) < len(self._folder.members()):
             time.sleep(POLL)
 
-    def play_round(self, before: Checkpoint) -> PlayedRound:
+    def complete_round(self, before: Checkpoint) -> CompletedRound:
         round, began = before.rounds_done, time.monotonic()  # noqa: A001
         result, self._cohort = self._until_enough_answer(round, self.state_of(before))
         result = replace(result, refused=_printable({**result.refused, **self._transport.refused}))
         self._seconds = time.monotonic() - began
-        return PlayedRound(result, self._log_line(round, result), self._transport.after_training)
+        return CompletedRound(result, self._log_line(round, result), self._transport.after_training)
 
-    def on_round_saved(self, round: int, played: PlayedRound) -> None:
-        self._tell_status(round + 1, self._cohort, played.result.refused, played.result.suspected, self._seconds)
+    def on_round_saved(self, round: int, completed: CompletedRound) -> None:
+        self._tell_status(round + 1, self._cohort, completed.result.refused, completed.result.suspected, self._seconds)
 
     def _until_enough_answer(self, round: int, state: Any) -> tuple[RoundResult[Any], list[ClientId]]:
-        """Play a round until enough sites have answered it; who has done so once, answers the same again.
+        """Run a round until enough sites have answered it; who has done so once, answers the same again.
 
         Whatever kept some from answering may last: each time one site more is asked, after a longer pause.
         """
@@ -134,7 +134,7 @@ class _ServerRun(Runner):
             try:
                 return run_round(self.federation, state, round, cohort, self._transport, log_upload), cohort
             except TooFewError as error:
-                log.warning("round %d is played again in %g s: %s", round, pause, error)
+                log.warning("round %d is run again in %g s: %s", round, pause, error)
                 seconds = time.monotonic() - began
                 self._tell_status(round, cohort, _printable(self._transport.refused), {}, seconds, again=str(error))
             time.sleep(pause)
@@ -192,7 +192,7 @@ class _ServerRun(Runner):
         refused: Mapping[ClientId, str],
         suspected: Mapping[ClientId, str],
         seconds: float,
-        again: str | None = None,  # why a round is played again
+        again: str | None = None,  # why a round is run again
     ) -> None:
         names = self._connections.names()
         status = {

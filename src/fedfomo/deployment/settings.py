@@ -100,7 +100,7 @@ class Site:
     name: str
     slot: int  # its id in the method, drawn at random: all that other sites ever learn of it
     key: str  # by which Flower knows it: the public half of its authentication key, PEM
-    seal: str  # the public key that is sealed to
+    seal: str  # the public key that is encrypted to
     has_left: bool = False  # its name stays, for logs and results; its slot is nobody else's ever
 
 
@@ -163,7 +163,7 @@ class SiteProtection(Privacy):
     """What a site settles about its records, in `privacy.toml`."""
 
     off: bool = False
-    """Without protection, and knowingly so: also where records were protected before, or the bill is lost."""
+    """Without protection, and knowingly so: also where records were protected before, or the ledger is lost."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class SiteFolder:
 
     @property
     def has_taken_part(self) -> bool:
-        """Whether the site has answered before: what it remembers, and the model that it has, come after the bill."""
+        """Whether the site has answered before: what it remembers, and the model that it has, come after the ledger."""
         return self.models.exists() or any(self.memory.glob("memory-*.parcel"))
 
     def privacy(self) -> SiteProtection:

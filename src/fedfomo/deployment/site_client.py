@@ -86,7 +86,7 @@ class SiteClient:
             log.warning("the request cannot be carried out: %s", error)
             return _pack_and_log(Envelope({**header, "fault": str(error), "is_lost": isinstance(error, LostError)}, {}))
         except Exception as error:
-            # Whatever the site's own code raises is told in full here, and by its kind alone to others.
+            # Whatever the site's own code raises is logged in full here, and by its kind alone to others.
             log.exception("the request failed")
             fault = f"{type(error).__name__} at the site; its log has the rest"
             return _pack_and_log(Envelope({**header, "fault": fault}, {}))
@@ -247,8 +247,8 @@ def _pack_and_log(answer: Envelope, bits: int = 32) -> bytes:
     parts = [name.removeprefix("upload/") for name in sorted(answer.tensors)]
     parts += [f"score {point}" for point in ("after_update", "after_training") if header.get(point)]
     parts += ["fault"] if "fault" in header else []
-    told = ", ".join(parts) or "nothing but word that it is done"
-    log.info("round %r, %r: %d bytes leave: %s", header.get("round"), header.get("kind"), len(content), told)
+    parts_sent = ", ".join(parts) or "nothing but word that it is done"
+    log.info("round %r, %r: %d bytes leave: %s", header.get("round"), header.get("kind"), len(content), parts_sent)
     return content
 
 

@@ -31,7 +31,7 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
 
 def _progress(status: dict[str, Any]) -> Iterator[str]:
     ago, again = f"{time.time() - status['time']:.0f} s ago", status.get("again")
-    last = f", the last one {ago}" if again is None else f"; the next one is played again ({again}), last tried {ago}"
+    last = f", the last one {ago}" if again is None else f"; the next one is run again ({again}), last tried {ago}"
     yield (
         f"{status['rounds_done']} of {status['rounds']} rounds are complete{last}:"
         f" {len(status['answered'])} of {len(status['asked'])} sites answered in {status['seconds']:.1f} s,"

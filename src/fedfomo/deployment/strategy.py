@@ -1,6 +1,6 @@
 """For an app that exists: Flower's FedAvg replaced by `FedFomoStrategy`, and `fedfomo_mod` around its training.
 
-The strategy keeps every node's model apart and sends each node a few of them; the mod judges these with a loss
+The strategy keeps every node's model apart and sends each node a few of them; the mod evaluates these with a loss
 function of the app's, mixes them by first-order weights, lets the app train from the mixture, and tells the server
 what it found. The arithmetic is that of `fedfomo.algorithms.fedfomo`.
 """
@@ -56,7 +56,7 @@ def unflatten(theta: Tensor, like: ArrayRecord) -> ArrayRecord:
 
 
 def misfit(record: ArrayRecord, like: ArrayRecord) -> str | None:
-    """Say in what a record differs from another, by all that can be told before its arrays are read."""
+    """Say in what a record differs from another, by all that can be seen before its arrays are read."""
     if list(record) != list(like):
         return "its arrays have other names than the model's"
     for name, array in record.items():
@@ -190,7 +190,7 @@ class FedFomoStrategy(FedAvg):
 
 
 def fedfomo_mod(loss: LossFunction) -> Callable[[Message, Context, Callable[[Message, Context], Message]], Message]:
-    """Return the mod: judge, mix, let the app train, report; messages that carry no candidates pass untouched."""
+    """Return the mod: evaluate, mix, let the app train, report; messages that carry no candidates pass untouched."""
 
     def mod(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         if CANDIDATES not in message.content:
@@ -214,20 +214,20 @@ def _federated_update(
     message: Message, context: Context, key: str, loss: LossFunction
 ) -> tuple[ArrayRecord, ConfigRecord]:
     """Move from the reference towards the candidates that lower the loss; see `FedFomo.personalise`."""
-    sent, told = message.content.array_records[key], message.content.config_records[CANDIDATES]
+    sent, facts = message.content.array_records[key], message.content.config_records[CANDIDATES]
     # A node that has lost its memory starts again from what the server has of it.
     reference = context.state.array_records.get(REFERENCE, sent)
-    ids: list[int] = [int(told["own"]), *told["ids"]]  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
+    ids: list[int] = [int(facts["own"]), *facts["ids"]]  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
     others = [message.content.array_records[f"{CANDIDATE}{place}"] for place in range(len(ids) - 1)]
     candidates = [context.state.array_records.get(OWN, sent), *others]
     theta, num_trainable = flatten(reference)
     models = [flatten(record)[0] for record in candidates]
     reference_loss, *losses = [float(loss(record, context)) for record in (reference, *candidates)]
     can_judge = not all(map(math.isnan, (reference_loss, *losses)))
-    distances = distances_from(theta, models, num_trainable, str(told["norm"]))
+    distances = distances_from(theta, models, num_trainable, str(facts["norm"]))
     weights, shares = weigh(reference_loss, torch.tensor(losses, dtype=torch.float64), distances, can_judge)
     mixed = unflatten(mix(theta, models, shares), reference)
-    increments = affinity_increments(weights, str(told["affinity_update"]))
+    increments = affinity_increments(weights, str(facts["affinity_update"]))
     findings = {"ids": ids, "increments": increments.tolist(), "shares": shares.tolist()}
     return mixed, ConfigRecord(findings)  # pyright: ignore[reportArgumentType]
 

@@ -1,7 +1,7 @@
 """Starting Flower's own processes, keeping them running, and leaving none behind.
 
 Each runs in a process group of its own: when its head dies, by whatever signal, the rest of the group is ended too,
-since Flower leaves orphans otherwise. All are told to keep telemetry and update checks to themselves.
+since Flower leaves orphans otherwise. All are set to keep telemetry and update checks to themselves.
 """
 
 from __future__ import annotations

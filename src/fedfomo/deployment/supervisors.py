@@ -128,13 +128,13 @@ class ServerProcess:
 
     def _give_up_if_hopeless(self) -> None:
         """Give up when the ServerApp dies again and again without completing a round."""
-        rounds_done = self._played()
+        rounds_done = self._count_rounds()
         self._deaths = self._deaths + 1 if rounds_done == self._rounds_done else 1
         self._rounds_done = rounds_done
         log = self._folder.failure.with_suffix(".log")
         require(self._deaths < MAX_CRASHES, f"the ServerApp died {MAX_CRASHES} times in one round; {log} may say why")
 
-    def _played(self) -> int:
+    def _count_rounds(self) -> int:
         """Return how many rounds are complete, by the ServerApp's last word."""
         path = self._folder.status
         return read_json(path, "delete it")["rounds_done"] if path.exists() else 0
@@ -186,8 +186,8 @@ class ServerProcess:
         """
         if name not in self._registered or time.monotonic() < self._overdue.get(name, 0.0):
             return
-        played = self._played()
-        if played <= self._leaving.setdefault(name, played):
+        done = self._count_rounds()
+        if done <= self._leaving.setdefault(name, done):
             return
         try:
             self._flower("supernode", "unregister", self._registered[name])

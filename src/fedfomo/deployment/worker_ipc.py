@@ -1,4 +1,4 @@
-"""Errands between the process that Flower starts for a message and the worker that stays: bytes over a local socket."""
+"""Requests from the process that Flower starts for a message to the worker that stays: bytes over a local socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedfomo.deployment.encryption import DecryptionError
 
 TIME = struct.Struct("<d")  # until when a request's answer is wanted
 START = 60.0  # seconds that a worker has to start
-REFUSED = b""  # in place of an answer, which is sealed and so never empty
+REFUSED = b""  # in place of an answer, which is encrypted and so never empty
 
 log = logging.getLogger(__name__)
 

@@ -98,7 +98,7 @@ class Checkpoints:
                     " restore these, or start a new run"
                 )
             return checkpoint
-        # Rounds that were played well are not played again for the sake of their lines, unless somebody says so.
+        # Rounds that were run well are not run again for the sake of their lines, unless somebody says so.
         require(
             not is_log_damaged,
             f"{self._log} is damaged or not all there: put it back from a copy, or start again from the first round"
@@ -156,7 +156,7 @@ class Checkpoints:
 
 def _to_json(checkpoint: Checkpoint) -> str:
     fields = dict(vars(checkpoint))
-    fields["bills"] = fields.pop("ledgers")  # by which name earlier versions know them
+    fields["bills"] = fields.pop("ledgers")  # the name that earlier versions read
     return json.dumps(fields, default=vars, sort_keys=True)
 
 

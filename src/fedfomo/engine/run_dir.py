@@ -58,7 +58,7 @@ class RunDirectory:
             file.write(to_json(record) + "\n")
 
     def truncate_log(self, length: int) -> None:
-        """Drop what was logged after a checkpoint: those rounds will be played again."""
+        """Drop what was logged after a checkpoint: those rounds will be run again."""
         content = _cut(self._log, length)
         self._logged = hashlib.sha256(content)
         if self._times.exists():  # a full disk may have left half a line

@@ -24,7 +24,7 @@ LedgerRows = list[list[Any]]
 
 
 @dataclass(frozen=True)
-class PlayedRound:
+class CompletedRound:
     """A round that was run, and what is to be kept of it."""
 
     result: RoundResult[Any]
@@ -50,13 +50,13 @@ class Runner(ABC):
         """Return the server's state before the first round."""
 
     @abstractmethod
-    def play_round(self, before: Checkpoint) -> PlayedRound:
+    def complete_round(self, before: Checkpoint) -> CompletedRound:
         """Run the round that comes after a checkpoint."""
 
     def on_start(self, rounds_done: int) -> None:  # noqa: B027 - a hook
         """Called once, with the number of rounds that a checkpoint had already."""
 
-    def on_round_saved(self, round: int, played: PlayedRound) -> None:  # noqa: B027 - a hook
+    def on_round_saved(self, round: int, completed: CompletedRound) -> None:  # noqa: B027 - a hook
         """Called when a round is on disk."""
 
     def run(self) -> Checkpoint:
@@ -67,9 +67,9 @@ class Runner(ABC):
         self.tensors.checksums.update(checkpoint.checksums)
         self.on_start(checkpoint.rounds_done)
         while checkpoint.rounds_done < self.rounds:
-            round, played = checkpoint.rounds_done, self.play_round(checkpoint)  # noqa: A001
-            checkpoint = self._save(checkpoint, played)
-            self.on_round_saved(round, played)
+            round, completed = checkpoint.rounds_done, self.complete_round(checkpoint)  # noqa: A001
+            checkpoint = self._save(checkpoint, completed)
+            self.on_round_saved(round, completed)
         return checkpoint
 
     def state_of(self, checkpoint: Checkpoint) -> Any:
@@ -82,23 +82,23 @@ class Runner(ABC):
         nothing = asdict(CommunicationCost())
         return Checkpoint(configuration, 0, state, {}, {}, {}, nothing, 0, 0, self.tensors.checksums)
 
-    def _save(self, before: Checkpoint, played: PlayedRound) -> Checkpoint:
-        run_dir, result = self.run_dir, played.result
-        log_bytes = run_dir.log(played.log) if run_dir else 0
+    def _save(self, before: Checkpoint, completed: CompletedRound) -> Checkpoint:
+        run_dir, result = self.run_dir, completed.result
+        log_bytes = run_dir.log(completed.log) if run_dir else 0
         state = self.tensors.save(f"round-{before.rounds_done:05d}-server.safetensors", messages.pack(result.state))
         after = Checkpoint(
             configuration=before.configuration,
             rounds_done=before.rounds_done + 1,
             state=state,
-            memories=played.memories,
-            scores_after_training={**before.scores_after_training, **played.after_training},
+            memories=completed.memories,
+            scores_after_training={**before.scores_after_training, **completed.after_training},
             refusals={**before.refusals, **{client: before.refusals.get(client, 0) + 1 for client in result.refused}},
             traffic=asdict(CommunicationCost(**before.traffic) + result.traffic),
-            gradients=before.gradients + played.gradients,
+            gradients=before.gradients + completed.gradients,
             log_bytes=log_bytes,
             checksums={},
-            models=played.models,
-            ledgers=played.ledgers,
+            models=completed.models,
+            ledgers=completed.ledgers,
             log_checksum=run_dir.log_checksum if run_dir else None,
         ).with_checksums(self.tensors.checksums)
         if run_dir:

@@ -247,9 +247,9 @@ def _curves(source: ReportInput) -> Curves:
         return [row(line.get(part, {}), pick) for line in lines]
 
     def losses(model: str) -> Rows:
-        told = source.algorithm.judged_first if source.algorithm else ()
-        is_told = model in told and any(line.get("judged") for line in lines)
-        return rows("judged", told.index(model)) if is_told else []
+        first = source.algorithm.evaluated_first if source.algorithm else ()
+        is_known = model in first and any(line.get("judged") for line in lines)
+        return rows("judged", first.index(model)) if is_known else []
 
     return Curves(
         rounds=[line["round"] + 1 for line in lines],

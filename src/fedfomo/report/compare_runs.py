@@ -42,7 +42,7 @@ class PairwiseComparison:
 
 @dataclass(frozen=True)
 class ScenarioComparison:
-    """One scenario, with every method that was played on it."""
+    """One scenario, with every method that was run on it."""
 
     title: str
     seeds: list[int]
@@ -95,7 +95,7 @@ def comparison_facts(scenarios: list[ScenarioComparison]) -> dict[str, object]:
 
 
 def compare_runs(folders: Sequence[Path]) -> list[ScenarioComparison]:
-    """Sort finished runs by what they were played on, and set their methods against each other."""
+    """Sort finished runs by what they were run on, and set their methods against each other."""
     found: dict[tuple[str, str], dict[str, dict[int, Path]]] = {}  # by setting and data, method and seed
     for folder in _runs_in(folders):
         config = read_config(folder)

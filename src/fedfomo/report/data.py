@@ -26,7 +26,7 @@ class ClientFacts:
     validation: int | None
     test: int
     group: int | None = None  # the distribution behind its training examples, where that is known
-    target: int | None = None  # likewise, of the data that it judges by and is judged on
+    target: int | None = None  # likewise, of its validation and test data
     train_labels: list[int] | None = None  # how many of each
     target_labels: list[int] | None = None  # likewise, of its test examples
 
@@ -83,7 +83,7 @@ class Curves:
     rounds: list[int]  # those that have rows
     test_updated: Rows  # the metric after the federated update
     test_trained: Rows  # and after the local training that follows
-    validation_reference: Rows  # loss of the model that it had, as its judge told it; no rows: nobody was told
+    validation_reference: Rows  # loss of the model that it had; no rows: the method does not evaluate it
     validation_own: Rows  # loss of the model that it had trained
 
 

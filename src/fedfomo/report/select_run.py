@@ -49,8 +49,8 @@ def find_run(folder: Path, method: str | None = None, seed: int | None = None) -
     method = method and label_of(method)
     parts = parts_of(folder)
     if parts is None:
-        played = read_sites_config(folder) if is_of_sites(folder) else read_config(folder)
-        for flag, asked, there in (("method", method, label_of(played.method)), ("seed", seed, played.seed)):
+        config = read_sites_config(folder) if is_of_sites(folder) else read_config(folder)
+        for flag, asked, there in (("method", method, label_of(config.method)), ("seed", seed, config.seed)):
             is_meant = asked is None or asked == there
             require(is_meant, f"{folder} is a single run, with {flag} {there}: leave out --{flag} {asked}")
         return folder

@@ -77,7 +77,7 @@ class ExperimentConfig:
         require(is_possible, f"a Ray cluster computes on cpu, not {self.device}: leave out --device or --executor")
 
     def simulation(self, default_workers: int = 0) -> SimulationConfig:
-        """Return how the rounds are played."""
+        """Return how the rounds are run."""
         return SimulationConfig(
             rounds=self.rounds,
             participation=self.participation,

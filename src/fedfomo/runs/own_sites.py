@@ -95,7 +95,7 @@ def sites_environment(
     labels: tuple[list[list[int]], list[list[int]]] | None,
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """Describe on whose data a run is played, with which model, and by which code."""
+    """Describe on whose data a run computes, with which model, and by which code."""
     prints = {
         name: fingerprint(own.train, own.validation, own.test) for name, own in zip(names, problem.clients, strict=True)
     }

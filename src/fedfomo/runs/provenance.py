@@ -32,12 +32,12 @@ def write_environment(folder: Path, environment: Mapping[str, Any]) -> None:
 def read_environment(folder: Path) -> dict[str, Any]:
     """Read what a run has written down of what it is computed with."""
     path = folder / "environment.json"
-    require(path.exists(), f"{folder} has no environment.json: play the run again")
-    return read_json(path, "play the run again")
+    require(path.exists(), f"{folder} has no environment.json: start the run again")
+    return read_json(path, "start the run again")
 
 
 def clients_of(prepared: Prepared) -> dict[str, Any]:
-    """Describe on whose data a run is played: the set, and who holds which part of it."""
+    """Describe on whose data a run computes: the set, and who holds which part of it."""
     clients, partition = prepared.scenario.clients, prepared.scenario.partition
     return {
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},

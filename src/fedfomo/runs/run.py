@@ -64,7 +64,7 @@ def absolute_paths(setting: ExperimentConfig) -> ExperimentConfig:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """One run of one method, ready to be played, whether its clients are of a named data set or a user's own sites."""
+    """One run of one method, ready to start, whether its clients are of a named data set or a user's own sites."""
 
     method: str
     options: Mapping[str, Any]
@@ -105,11 +105,11 @@ def run_or_resume(folder: Path, prepared: Prepared, callback: Callback | None, t
         environment={**environment_of(prepared, config.setting), **method_file(config.method)},
         digest=_digest(config, prepared),
     )
-    return play(folder, run, callback, tell)
+    return finish_prepared(folder, run, callback, tell)
 
 
-def play(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) -> RunRecord:
-    """Play what is left of a run, from its newest checkpoint; of a finished one, read the record."""
+def finish_prepared(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) -> RunRecord:
+    """Finish a run from its newest checkpoint; of a finished one, read the record."""
     if (folder / "environment.json").exists():
         check_clients(folder, run.environment)
     finished = folder / "result.json"

@@ -24,7 +24,7 @@ from fedfomo.core.local_training import LocalTrainer, Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.vectorised import Stack
 
-Play = Callable[[], Any]
+ClientRound = Callable[[], Any]
 
 
 @dataclass
@@ -97,7 +97,7 @@ class ClientCompute(ABC):
         """Score every θ on its examples."""
 
     @abstractmethod
-    def play(self, clients: Sequence[Play]) -> list[Any]:
+    def run(self, clients: Sequence[ClientRound]) -> list[Any]:
         """Let every client do its part of a round."""
 
 
@@ -114,9 +114,9 @@ class SequentialCompute(ClientCompute):
         with self.seconds.counted("scoring"):
             return [self._model.score(theta, examples) for theta, examples in pairs]
 
-    def play(self, clients: Sequence[Play]) -> list[Any]:
-        """Play one client after the other."""
-        return [play() for play in clients]
+    def run(self, clients: Sequence[ClientRound]) -> list[Any]:
+        """Run one client after the other."""
+        return [run() for run in clients]
 
 
 class BatchedCompute(ClientCompute):
@@ -136,9 +136,9 @@ class BatchedCompute(ClientCompute):
         """Score with the others."""
         return self._ask(pairs)
 
-    def play(self, clients: Sequence[Play]) -> list[Any]:
-        """Play all clients, each up to its next request, and fulfil their requests, until none is left."""
-        coroutines = [_ClientCoroutine(play) for play in clients]
+    def run(self, clients: Sequence[ClientRound]) -> list[Any]:
+        """Run all clients, each up to its next request, and fulfil their requests, until none is left."""
+        coroutines = [_ClientCoroutine(run) for run in clients]
         waiting = coroutines
         try:
             while waiting:
@@ -154,7 +154,7 @@ class BatchedCompute(ClientCompute):
 
     def _ask(self, request: Any) -> Any:
         if self._playing is None:
-            raise RuntimeError("nobody is playing")
+            raise RuntimeError("nobody is running")
         return self._playing.ask(request)
 
     def _answer(self, coroutines: Sequence[_ClientCoroutine]) -> None:
@@ -175,8 +175,8 @@ class BatchedCompute(ClientCompute):
 class _ClientCoroutine(greenlet):
     """A client with a stack of its own, which runs only while it holds the baton."""
 
-    def __init__(self, play: Play) -> None:
-        super().__init__(play)
+    def __init__(self, run: ClientRound) -> None:
+        super().__init__(run)
         self.request: Any = None
         self.answer: Any = None
         self.result: Any = None

@@ -31,7 +31,7 @@ from fedfomo.core.round import (
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
-from fedfomo.engine.runner import PlayedRound, Runner
+from fedfomo.engine.runner import CompletedRound, Runner
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.io import to_json
 from fedfomo.privacy.accountant import EpsilonSpent, from_rows
@@ -120,7 +120,7 @@ class _SimulatedRun(Runner):
     def on_start(self, rounds_done: int) -> None:
         self._callback.start(rounds_done)
 
-    def play_round(self, before: Checkpoint) -> PlayedRound:
+    def complete_round(self, before: Checkpoint) -> CompletedRound:
         round, transport = before.rounds_done, self._transport  # noqa: A001
         cohort = self._cohort(round)
         self._restore_clients(before)
@@ -135,7 +135,7 @@ class _SimulatedRun(Runner):
         if self.run_dir:
             self._write_affinity(self.run_dir, round, result.state)
             self.run_dir.log_seconds({"round": round, **asdict(self._seconds)})
-        return PlayedRound(
+        return CompletedRound(
             result=result,
             log=self._log_line(round, cohort, result),
             after_training=transport.scores()[1],
@@ -145,8 +145,8 @@ class _SimulatedRun(Runner):
             gradients=transport.gradients(),
         )
 
-    def on_round_saved(self, round: int, played: PlayedRound) -> None:
-        line = json.loads(to_json(played.log))
+    def on_round_saved(self, round: int, completed: CompletedRound) -> None:
+        line = json.loads(to_json(completed.log))
         self._callback.round_done(FinishedRound(round, *self._transport.scores(), line, self._seconds))
 
     def finish(self, last: Checkpoint) -> RunResult:

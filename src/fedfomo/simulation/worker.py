@@ -79,7 +79,7 @@ class ClientRunner:
             self._files.forget()
             self._round = batch.round
         with compute.seconds.counted("all"):
-            done = compute.play([partial(self._run_named, batch.round, job) for job in batch.jobs])
+            done = compute.run([partial(self._run_named, batch.round, job) for job in batch.jobs])
             results = self._save(batch, done)
         checksums, self._files.checksums = self._files.checksums, {}
         return BatchResult(results, checksums, compute.seconds)

@@ -49,7 +49,7 @@ from fedfomo.runs.own_sites import (
 )
 from fedfomo.runs.provenance import method_file
 from fedfomo.runs.records import RunRecord, load_models
-from fedfomo.runs.run import PreparedRun, play
+from fedfomo.runs.run import PreparedRun, finish_prepared
 from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
     Site,
@@ -210,7 +210,7 @@ def federate(
     check_types(rounds, participation, seed, workers, trainer, privacy)
     objective = objective_of(loss, metric)
     trainer, privacy = trainer or Sgd(), privacy or Privacy()
-    plan = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
+    simulation = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
     methods = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     call: dict[str, Any] = {"method": methods[0].name, "options": methods[0].options, "rounds": rounds}
     call |= {"participation": participation, "trainer": trainer, "loss": loss, "metric": metric}
@@ -220,10 +220,10 @@ def federate(
     chosen = chosen_seeds(seed, seeds)
     keeper = _Keeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)
     prepared = [
-        _prepare(make_model, sites, objective, trainer, privacy, each, call, methods, plan, keeper.folder)
+        _prepare(make_model, sites, objective, trainer, privacy, each, call, methods, simulation, keeper.folder)
         for each in chosen
     ]
-    write_parts(keeper.folder, [planned.label for planned in methods], chosen, list(sites))
+    write_parts(keeper.folder, [method.label for method in methods], chosen, list(sites))
     first, *others = [_play(runs, keeper) for runs in prepared]
     return replace(first, further_seeds={other.seed: other for other in others})
 
@@ -255,13 +255,13 @@ class _Runs:
 
     names: tuple[str, ...]
     problem: FederatedProblem
-    planned: Mapping[Path, PreparedRun]
+    prepared: Mapping[Path, PreparedRun]
     notes: tuple[str, ...]
     keeper: _Keeper | None = None  # kept as long as the result is, for the sake of its folder
 
     @property
     def algorithms(self) -> dict[Path, AnyAlgorithm]:
-        return {folder: run.algorithm for folder, run in self.planned.items()}
+        return {folder: run.algorithm for folder, run in self.prepared.items()}
 
 
 def _remove(folder: Path, owner: int) -> None:
@@ -278,7 +278,7 @@ def _prepare(
     seed: int,
     call: Mapping[str, Any],
     methods: Sequence[PlannedMethod],
-    plan: SimulationConfig,
+    simulation: SimulationConfig,
     out: Path,
 ) -> _Runs:
     """Read the data, build the model, and refuse whatever would fail or was begun otherwise, before anything is run."""
@@ -292,17 +292,17 @@ def _prepare(
     # How many of which label a site holds is not for the folder or the page of a private run.
     labels = None if privacy.is_on else label_counts(data)
     environment = sites_environment(names, problem, labels, notes)
-    planned: dict[Path, PreparedRun] = {}
+    prepared: dict[Path, PreparedRun] = {}
     for each in methods:
         # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
-        share = 1.0 if each.name == "local" else plan.participation
+        share = 1.0 if each.name == "local" else simulation.participation
         is_main = each is methods[0]
         config = SitesConfig(
             call=_spelled_call({**call, "method": each.name, "options": each.options, "seed": seed}),
             method=each.name,
             options={name: _plain(value) for name, value in each.options.items()},
             seed=seed,
-            rounds=plan.rounds,
+            rounds=simulation.rounds,
             participation=share,
             validation_fraction=call["validation_fraction"],
             trainer=spell(trainer),
@@ -313,18 +313,18 @@ def _prepare(
         )
         folder = out / f"{each.label}-seed-{seed}"
         check_same_call(folder, config, environment)
-        planned[folder] = PreparedRun(
+        prepared[folder] = PreparedRun(
             method=label_of(each.name),
             options=config.options,
             seed=seed,
             algorithm=each.algorithm,
             problem=problem,
-            simulation=replace(plan, participation=share, evaluate_every=1 if is_main else plan.rounds),
+            simulation=replace(simulation, participation=share, evaluate_every=1 if is_main else simulation.rounds),
             config=config.as_toml(),
             environment={**environment, **method_file(each.name)},
             digest=digest_of(config, environment),
         )
-    return _Runs(names, problem, planned, notes)
+    return _Runs(names, problem, prepared, notes)
 
 
 def _notes(name: str, data: ClientData) -> list[str]:
@@ -342,16 +342,16 @@ def _spelled_call(arguments: Mapping[str, Any]) -> str:
 
 
 def _play(runs: _Runs, keeper: _Keeper) -> FederationResult:
-    """Play what is left of the runs of one seed."""
-    records = {folder: _play_one(folder, run, keeper) for folder, run in runs.planned.items()}
+    """Finish the runs of one seed."""
+    records = {folder: _run_one(folder, run, keeper) for folder, run in runs.prepared.items()}
     if keeper.is_kept:
         _keep_scores(runs, records)
-    (folder, run), *_ = runs.planned.items()
+    (folder, run), *_ = runs.prepared.items()
     record = records[folder]
     alone = next(own for own in reversed(records.values()) if own.method == "local")
     personal = runs.problem.model_of(run.algorithm)
     thetas = load_models(folder, personal, record)
-    require(thetas is not None, f"{folder} lacks models of a finished run: delete it, and it is played again")
+    require(thetas is not None, f"{folder} lacks models of a finished run: delete it, and it is run again")
     notes = [f"note: {note}" for note in runs.notes]
     notes += [
         f"note: {runs.names[client]}'s model was refused in {number} rounds, most likely because it was not finite"
@@ -381,12 +381,12 @@ def _keep_scores(runs: _Runs, records: Mapping[Path, RunRecord]) -> None:
     """Keep scores of single examples with each run: `fedfomo report` pairs by them, and has no data to find them."""
     for folder, record in records.items():
         try:
-            scores_of_run(folder, record, runs.problem, runs.planned[folder].algorithm)
+            scores_of_run(folder, record, runs.problem, runs.prepared[folder].algorithm)
         except Exception as error:  # whatever a user's own metric raises: the models are worth more
             warnings.warn(f"{folder} has no scores of single examples ({type(error).__name__}: {error})", stacklevel=2)
 
 
-def _play_one(folder: Path, run: PreparedRun, keeper: _Keeper) -> RunRecord:
+def _run_one(folder: Path, run: PreparedRun, keeper: _Keeper) -> RunRecord:
     folder.mkdir(exist_ok=True)
     sites = len(run.problem.clients)
     title = f"{folder.name.replace('-seed-', ', seed ')}"
@@ -395,7 +395,7 @@ def _play_one(folder: Path, run: PreparedRun, keeper: _Keeper) -> RunRecord:
     facts = {"method": run.method, "seed": run.seed, "rounds": run.simulation.rounds, **run.options}
     with shown, track_run(keeper.track, folder, facts, warnings.warn) as tracked:
         callback = Callbacks(tracked, bar if keeper.shows_progress else None, keeper.callback)
-        return play(folder, run, callback, warnings.warn)
+        return finish_prepared(folder, run, callback, warnings.warn)
 
 
 def _by_name(names: Sequence[str], values: Mapping[int, T]) -> dict[str, T]:

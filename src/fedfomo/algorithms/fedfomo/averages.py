@@ -44,7 +44,7 @@ class FedFomoAverages(FedFomo):
 
     sends: ClassVar[str] = "up to M + 2 averages down, 1 model up with weights and shares of those behind them"
     compute: ClassVar[str] = "FedAvg and M + 2 passes over the validation data"
-    judged_first: ClassVar[tuple[str, ...]] = ()
+    evaluated_first: ClassVar[tuple[str, ...]] = ()
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Average the client's own upload with others of high affinity: first all, then all but each in turn."""

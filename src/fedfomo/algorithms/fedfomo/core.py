@@ -103,7 +103,7 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
     sends: ClassVar[str] = "M models down, 1 up with weights and shares of those that it was sent"
     compute: ClassVar[str] = "as FedAvg, and M + 2 passes over the validation data"
     evaluates_on: ClassVar[Records] = "validation"
-    judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")
+    evaluated_first: ClassVar[tuple[str, ...]] = ("reference", "own")
 
     num_downloads: Count = 5  # M
     """Models of other clients sent to each client a round; its own is always a candidate and not counted."""
