@@ -18,7 +18,7 @@ from experiments.iclr2021.features.compute import compute, mean_of_last, tuning_
 from experiments.iclr2021.features.store import TUNING, Choice, Store
 from fedfomo.algorithms import make_algorithm
 from fedfomo.errors import InputError
-from tests.made_up_sets import write_toys
+from made_up_sets import write_toys
 
 TOYS = Regime("toys-iid", "made-up images, IID", {"scenario": "iid"}, dataset="toys")
 LOCAL = CONTENDERS["local"]
