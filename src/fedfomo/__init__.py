@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedfomo.core.client import Client, FederationInfo
     from fedfomo.core.local_training import ProximalTerm, Sgd
     from fedfomo.core.messages import Coordinates, Ids, Numbers, Offsets, Parameters, Table
+    from fedfomo.core.trainer import Trainer
     from fedfomo.privacy.config import Privacy
     from fedfomo.sites.federate import FederationResult, federate
     from fedfomo.sites.load_sites import load_sites
@@ -34,6 +35,7 @@ __all__ = [
     "Sgd",
     "Table",
     "Trained",
+    "Trainer",
     "federate",
     "load_sites",
     "register",
@@ -52,6 +54,7 @@ _HOMES = {
     "Privacy": "fedfomo.privacy.config",
     "load_sites": "fedfomo.sites.load_sites",
     "Sgd": "fedfomo.core.local_training",
+    "Trainer": "fedfomo.core.trainer",
 }
 
 

@@ -11,20 +11,22 @@ from fedfomo.core.local_training import ProximalTerm, Sgd
 from fedfomo.errors import InputError
 from toy_problems import InProcess, client_of, point, points_problem, run_rounds, scalar_client
 
+TENTH = Sgd(learning_rate=0.1, weight_decay=0.0, learning_rate_decay=1.0)
+
 
 def test_the_personal_model_descends_on_loss_and_spring() -> None:
     # Target 8, spring of strength 2 at 0: 0 − 0.1(−16 + 0) = 1.6, then 1.6 − 0.1(−12.8 + 3.2) = 2.56.
-    client = scalar_client(target=None, train_target=8.0)
+    client = replace(scalar_client(target=None, train_target=8.0), trainer=TENTH)
     personal = point(0)
-    descend_envelope(client.descent(), personal, client.data.train, ProximalTerm(point(0), 2.0), rate=0.1, steps=2)
+    descend_envelope(client.descent(), personal, client.data.train, ProximalTerm(point(0), 2.0), steps=2)
     assert personal.tolist() == pytest.approx([2.56])
 
 
 def test_enough_steps_reach_the_minimum_of_the_envelope() -> None:
     # d/dθ (θ − 8)² + 6/2 (θ − 4)² = 0 at θ = (2 · 8 + 6 · 4)/(2 + 6) = 5.
-    client = scalar_client(target=None, train_target=8.0)
+    client = replace(scalar_client(target=None, train_target=8.0), trainer=TENTH)
     personal = point(0)
-    descend_envelope(client.descent(), personal, client.data.train, ProximalTerm(point(4), 6.0), rate=0.1, steps=100)
+    descend_envelope(client.descent(), personal, client.data.train, ProximalTerm(point(4), 6.0), steps=100)
     assert personal.tolist() == pytest.approx([5.0])
 
 

@@ -247,7 +247,9 @@ def test_a_trainer_that_adds_no_noise_is_refused() -> None:
     class Own:
         pass
 
-    with pytest.raises(InputError, match="would have to add its own"):
+    with pytest.raises(
+        InputError, match="clips and noises the gradient of every record, which it cannot reach in a Own"
+    ):
         run_private(replace(private(), trainer=Own()))  # type: ignore[arg-type]
 
 

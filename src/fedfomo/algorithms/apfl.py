@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Personalised, Trained
+from fedfomo.core.algorithm import Personalised, Steps, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.options import Fraction
@@ -46,6 +46,7 @@ class Apfl(AveragingServer[Memory]):
     """Blend the client's own model with the global one, in a share that each client learns."""
 
     compute: ClassVar[str] = "2 × FedAvg"
+    steps: ClassVar[Steps] = "gradients"
 
     alpha: Fraction = 0.5  # α
     """The own model's share of the blend, at the start or throughout."""
@@ -72,8 +73,7 @@ class Apfl(AveragingServer[Memory]):
             gradient = descent.gradient(blended, batch)
             own[num_trainable:] = blended[num_trainable:]  # its statistics are those of the blend that it is used in
             adapted = next_share(share, own, shared, gradient, rate) if step == 0 and self.learns_share else share
-            own[:num_trainable].sub_(gradient, alpha=rate * share)
-            shared_gradient = descent.gradient(shared, batch)
-            shared[:num_trainable].sub_(shared_gradient, alpha=rate)
+            descent.step(own, gradient, share, of="own")
+            descent.step(shared, descent.gradient(shared, batch), of="shared")
             share = adapted
         return Trained(Upload(shared, len(client.data.train)), Memory(own, share), blend(own, shared, share))

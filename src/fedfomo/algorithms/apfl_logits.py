@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedfomo.algorithms.apfl import Memory
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Personalised, Trained
+from fedfomo.core.algorithm import Personalised, Steps, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.options import Fraction
 from fedfomo.core.parameters import Layout
@@ -54,6 +54,7 @@ class ApflLogits(AveragingServer[Memory]):
     """Blend the outputs of the client's own model and the global one, in a share that each client learns."""
 
     compute: ClassVar[str] = "4 × FedAvg"
+    steps: ClassVar[Steps] = "plain"
 
     alpha: Fraction = 0.5  # α
     """The own model's share of the blend, at the start or throughout."""

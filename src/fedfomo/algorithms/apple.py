@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Algorithm, Personalised, Trained
+from fedfomo.core.algorithm import Algorithm, Personalised, Steps, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Ids, Numbers, Parameters
 from fedfomo.core.options import Fraction, NonNegative
@@ -90,6 +90,7 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
 
     sends: ClassVar[str] = "all other clients' models and numbers of examples down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg"
+    steps: ClassVar[Steps] = "gradients"
 
     weight_rate: NonNegative = 0.003
     """Step size of the weights."""
@@ -136,7 +137,7 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
             gradient = descent.gradient(combined, batch)
             slopes = (cores[:, :num_trainable] @ gradient).double()
             share = float(weights[0]) / max(float(weights[0]), smallest)
-            cores[0, :num_trainable].sub_(gradient, alpha=client.learning_rate * share)
+            descent.step(cores[0], gradient, share)
             cores[0, num_trainable:] = combined[num_trainable:]
             weights = weights - self.weight_rate * (slopes + hold * (weights - initial))
         changes = memory.changes.clone()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Personalised, Records, Trained
+from fedfomo.core.algorithm import Personalised, Records, Steps, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Coordinates, Parameters
 from fedfomo.core.options import Count, NonNegative
@@ -50,6 +50,7 @@ class FedAla(AveragingServer[Memory]):
     """Blend the global model into the own one, with weights learnt coordinate by coordinate, then train."""
 
     compute: ClassVar[str] = "FedAvg and about 1 epoch a round, more at first"
+    steps: ClassVar[Steps] = "gradients"
     evaluates_on: ClassVar[Records] = "training"
 
     blended_layers: Count = 1  # p

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Personalised, Records, Trained
+from fedfomo.core.algorithm import Personalised, Records, Steps, Trained
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.messages import Parameters
 from fedfomo.core.options import Count, Fraction
@@ -90,6 +90,11 @@ class Mapper(AveragingServer[Memory]):
         require(low <= high, f"lowest_share must be at most highest_share, not {low} and {high}")
 
     @property
+    def steps(self) -> Steps:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """A mixture of parameters is trained step by step; the others in whole trainings."""
+        return "gradients" if self.mix == "parameters" else "trainings"
+
+    @property
     def shares(self) -> list[float]:
         """The values of λ to choose from."""
         return torch.linspace(self.lowest_share, self.highest_share, self.num_shares, dtype=torch.float64).tolist()
@@ -157,11 +162,9 @@ class Mapper(AveragingServer[Memory]):
 
 def train_through(client: Client, part: Tensor, mixture: Tensor, weight: float) -> Tensor:
     """Move a part of a mixture of parameters by SGD on the mixture's loss: θ_part ← θ_part − η · weight · ∇ℓ(θ)."""
-    part, mixture, trainable = part.clone(), mixture.clone(), slice(client.num_trainable)
-    descent = client.descent()
+    part, mixture, descent = part.clone(), mixture.clone(), client.descent()
     for batch in descent.batches():
         gradient = descent.gradient(mixture, batch)
-        part[trainable].sub_(gradient, alpha=client.learning_rate * weight)
-        mixture[trainable].sub_(gradient, alpha=client.learning_rate * weight**2)
+        descent.step(part, gradient, weight, follower=mixture)
     part[client.num_trainable :] = mixture[client.num_trainable :]
     return part

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fedfomo.algorithms.mocha import relations
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Algorithm, Personalised, Trained
+from fedfomo.core.algorithm import Algorithm, Personalised, Steps, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Table
 from fedfomo.core.options import Count, Positive
@@ -141,6 +141,7 @@ class MochaLinear(Algorithm[State, Download, Upload, Memory]):
 
     sends: ClassVar[str] = "1 linear model down; up, as large, a weighted mean of the examples for each class"
     compute: ClassVar[str] = "as many examples as FedAvg, on a linear model"
+    steps: ClassVar[Steps] = "plain"
     reads_records: ClassVar[bool] = True
 
     lambda_: Positive = 0.001  # λ

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import AveragingServer, Download, State, Upload, weighted_average
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Personalised, Trained
+from fedfomo.core.algorithm import Personalised, Steps, Trained
 from fedfomo.core.client import Client, ClientId, GradientSteps
 from fedfomo.core.data import Examples
 from fedfomo.core.options import Count, NonNegative
@@ -59,6 +59,7 @@ class PerFedAvg(AveragingServer[None]):
     """Train a global model for what it becomes after a few steps on a client's own data."""
 
     compute: ClassVar[str] = "as FedAvg (hessian-free: 4/3), and personal_epochs"
+    steps: ClassVar[Steps] = "gradients"
 
     variant: Literal["first-order", "hessian-free"] = "first-order"
     """Leave second derivatives out, or take them from differences of gradients."""
@@ -91,5 +92,5 @@ class PerFedAvg(AveragingServer[None]):
             if with_hessian:
                 gradient.sub_(hessian_product(probes, model, gradient, third), alpha=self.alpha)
             model[client.num_trainable :] = ahead[client.num_trainable :]
-            model = stepped(model, gradient, client.learning_rate)
+            descent.step(model, gradient)
         return Trained(Upload(model, len(client.data.train)), None, model)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Download, Upload, average_uploads
 from fedfomo.algorithms.registry import register
-from fedfomo.core.algorithm import Algorithm, Personalised, Trained
+from fedfomo.core.algorithm import Algorithm, Personalised, Steps, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo, GradientSteps
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import ProximalTerm
@@ -39,15 +39,12 @@ class Memory:
     personal: Parameters | None  # θ_i
 
 
-def descend_envelope(
-    descent: GradientSteps, personal: Tensor, batch: Examples, pull: ProximalTerm, rate: float, steps: int
-) -> None:
+def descend_envelope(descent: GradientSteps, personal: Tensor, batch: Examples, pull: ProximalTerm, steps: int) -> None:
     """Take steps θ ← θ − η_p (∇f(θ; batch) + λ(θ − w)), in place."""
     for _ in range(steps):
         gradient = descent.gradient(personal, batch)
-        trainable = personal[: len(gradient)]
-        pull.add_gradient(gradient, trainable)
-        trainable.sub_(gradient, alpha=rate)
+        pull.add_gradient(gradient, personal[: len(gradient)])
+        descent.step(personal, gradient)
 
 
 def passes(epochs: int, inner_steps: int) -> list[int]:
@@ -62,6 +59,7 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
 
     sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, inner_steps of its epochs in one pass"
+    steps: ClassVar[Steps] = "gradients"
 
     lambda_: NonNegative = 1.0  # λ
     """Stiffness of the spring between a personal model and the global one."""
@@ -110,6 +108,6 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
         for steps in passes(client.trainer.epochs, self.inner_steps):
             for batch in descent.batches(1):
                 pull = ProximalTerm(copied, self.lambda_)
-                descend_envelope(descent, personal, batch, pull, client.learning_rate, steps)
+                descend_envelope(descent, personal, batch, pull, steps)
                 copied = torch.lerp(copied, personal, self.eta * self.lambda_)  # w − ηλ(w − θ)
         return Trained(Upload(copied, len(client.data.train)), Memory(personal), personal)

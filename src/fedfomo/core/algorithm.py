@@ -49,6 +49,7 @@ class EvaluatedModels:
 
 
 Records = Literal["validation", "training", "nothing"]
+Steps = Literal["trainings", "gradients", "plain"]
 
 
 class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
@@ -75,6 +76,8 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
     """Whether it reads single records past `Client.train` and the losses; with privacy it cannot run then."""
     evaluates_on: ClassVar[Records] = "nothing"
     """The records by which clients choose models; training records take `validation_noise` with privacy."""
+    steps: ClassVar[Steps] = "trainings"
+    """What it asks of a trainer: whole trainings, also single steps and gradients, or plain descent of its own."""
     uploads_examples: ClassVar[bool] = False
     """Whether clients upload examples as they are; no deployment runs such a method."""
     evaluated_first: ClassVar[tuple[str, ...]] = ()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.core.data import ClientData, Examples
-from fedfomo.core.local_training import LocalTrainer, Penalty, TrainingJob
+from fedfomo.core.local_training import LocalState, LocalTrainer, Penalty, Place, Stepper, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import layer_rng, layer_seed, stream
@@ -79,6 +79,7 @@ class Client:
     seed: int
     evaluator: Evaluator = field(default_factory=ExactEvaluator)
     effort: ComputeCost = field(default_factory=ComputeCost)
+    local: LocalState = field(default_factory=LocalState)
 
     @property
     def num_trainable(self) -> int:
@@ -88,7 +89,7 @@ class Client:
     @property
     def learning_rate(self) -> float:
         """The trainer's step size in this round."""
-        return self.trainer.learning_rate_in(self.round)
+        return self.trainer.learning_rate_in(self.round, self.model)
 
     def train(
         self,
@@ -108,12 +109,17 @@ class Client:
         """
         examples = self.data.train if examples is None else examples
         self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)
-        task = TrainingJob(start, examples, self.round, self._rng(purpose), penalty, epochs, trainable_mask, local_only)
+        rng, place = self._rng(purpose), self.place(purpose)
+        task = TrainingJob(start, examples, self.round, rng, penalty, epochs, trainable_mask, local_only, place)
         return self.trainer.train(self.model, task)
 
     def descent(self, purpose: str = "train") -> GradientSteps:
         """Take local training apart, for a method that has a loop of its own."""
-        return GradientSteps(self, self._rng(purpose))
+        return GradientSteps(self, self._rng(purpose), purpose)
+
+    def place(self, purpose: str) -> Place:
+        """Say which training of the run the next one of this purpose is."""
+        return Place(self.local.name(purpose), self.start.rounds, self.local, self.id, self.seed)
 
     def validation_losses(self, models: Sequence[Tensor]) -> Tensor:
         """Evaluate models on the client's target; NaN for each if it has no validation data."""
@@ -136,9 +142,11 @@ class Client:
 class GradientSteps:
     """Batches and gradients of the client's own training, as its trainer makes them."""
 
-    def __init__(self, client: Client, rng: torch.Generator) -> None:
+    def __init__(self, client: Client, rng: torch.Generator, purpose: str) -> None:
         self._client = client
         self._rng = rng
+        self._purpose = purpose
+        self._steppers: dict[str, Stepper] = {}
         # Drawn first, as a plain training does, so that the same purpose shuffles alike here and there.
         self._layers = torch.Generator().manual_seed(layer_seed(rng))
 
@@ -160,3 +168,18 @@ class GradientSteps:
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
         theta[client.num_trainable :] = client.model.read()[client.num_trainable :]
         return gradient
+
+    def step(
+        self, theta: Tensor, gradient: Tensor, weight: float = 1.0, *, follower: Tensor | None = None, of: str = ""
+    ) -> None:
+        """Take the trainer's step at θ's trainable coordinates, in place, along weight × gradient.
+
+        Each of several models that a method trains side by side has steps of its own, by the name in `of`. What
+        follows a model, such as a mixture that it is a share of, moves by `weight` times what the model moves.
+        """
+        if of not in self._steppers:
+            client = self._client
+            place = client.place(f"{self._purpose} {of}".strip())
+            self._steppers[of] = client.trainer.stepper(client.model, client.round, len(client.data.train), place)
+        num = self._client.num_trainable
+        self._steppers[of](theta[:num], gradient, weight, None if follower is None else follower[:num])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedfomo.core import messages
@@ -30,6 +31,7 @@ class ClientOutcome:
     score_after_update: Score | None = None
     score_after_training: Score | None = None
     is_rolled_back: bool = False  # its training diverged: its memory is that from before the round
+    local: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])  # what its trainer keeps for the next round
     exceeds_budget: bool = False  # its privacy budget did not suffice: it did nothing, and nothing of it leaves
 
 
@@ -37,7 +39,21 @@ def load_memory(algorithm: AnyAlgorithm, start: FederationInfo, packed: messages
     """Return a client's memory from its tensors, or the one before its first round."""
     if packed is None:
         return algorithm.start_client(start)
-    return messages.unpack(messages_of(algorithm).memory, packed)
+    return messages.unpack(messages_of(algorithm).memory, split_memory(packed)[0])
+
+
+LOCAL = "local/"
+
+
+def pack_memory(outcome: ClientOutcome) -> messages.Flat:
+    """Return what lasts of a client as tensors: its method's memory, and what its trainer keeps."""
+    return {**messages.pack(outcome.memory), **{LOCAL + name: tensor for name, tensor in outcome.local.items()}}
+
+
+def split_memory(packed: messages.Flat) -> tuple[messages.Flat, messages.Flat]:
+    """Return the method's memory and what the trainer keeps."""
+    local = {name.removeprefix(LOCAL): tensor for name, tensor in packed.items() if name.startswith(LOCAL)}
+    return {name: tensor for name, tensor in packed.items() if not name.startswith(LOCAL)}, local
 
 
 def run_client_round(
@@ -49,15 +65,17 @@ def run_client_round(
     Otherwise one bad training would spoil, for good, every method whose clients go on from their own last model.
     A client whose privacy budget does not suffice is left as it was.
     """
+    before = client.local.before
     try:
         personal = algorithm.personalise(client, download, memory)
         after_update = score(personal.model)
         if not trains or len(client.data.train) == 0:
-            return ClientOutcome(personal.memory, personal.model, score_after_update=after_update)
+            return ClientOutcome(personal.memory, personal.model, score_after_update=after_update, local=before)
         trained = algorithm.train(client, download, personal.memory)
     except BudgetError:
-        return ClientOutcome(memory, exceeds_budget=True)
-    is_rolled_back = messages.has_nonfinite_model(trained.memory)
+        return ClientOutcome(memory, local=before, exceeds_budget=True)
+    local = client.local.after()
+    is_rolled_back = messages.has_nonfinite_model(trained.memory) or not all(map(_is_finite, local.values()))
     return ClientOutcome(
         memory=memory if is_rolled_back else trained.memory,
         personalised=personal.model,
@@ -67,4 +85,9 @@ def run_client_round(
         score_after_update=after_update,
         score_after_training=score(trained.model),
         is_rolled_back=is_rolled_back,
+        local=before if is_rolled_back else local,
     )
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,12 @@ class Examples:
         """Return these examples and others behind them."""
         parts = (self, *others)
         return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))
+
+    def transformed(self, transform: Callable[[Any], Any]) -> Examples:
+        """Return the examples with each one's input as a transform makes it."""
+        if not len(self):
+            return self
+        return Examples(_stack([transform(inputs) for inputs in self.inputs], "transformed inputs"), self.labels)
 
     def augmented(self, rng: torch.Generator) -> Examples:
         """Return these images, each shifted and mirrored at random."""

@@ -6,8 +6,8 @@ Torch is imported only once training starts: the command line shows these settin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fedfomo.errors import require
@@ -40,6 +40,50 @@ class ProximalTerm:
         gradient.add_(theta - self.anchor[: len(theta)], alpha=self.strength)
 
 
+@dataclass
+class LocalState:
+    """What a client's trainer keeps at the client from round to round, beside what its method remembers."""
+
+    before: Mapping[str, Tensor] = field(default_factory=dict[str, "Tensor"])  # as the last round left it
+    _counts: dict[str, int] = field(default_factory=dict[str, int])
+    _writers: dict[str, Callable[[], Mapping[str, Tensor]]] = field(
+        default_factory=dict[str, "Callable[[], Mapping[str, Tensor]]"]
+    )
+
+    def name(self, purpose: str) -> str:
+        """Name one training: by its purpose, and by how many of this purpose the round has had."""
+        number = self._counts.get(purpose, 0)
+        self._counts[purpose] = number + 1
+        return f"{purpose} {number}"
+
+    def of(self, name: str) -> dict[str, Tensor]:
+        """Return what the training of this name left in the client's last round."""
+        return {
+            key.removeprefix(f"{name}/"): tensor for key, tensor in self.before.items() if key.startswith(f"{name}/")
+        }
+
+    def keep(self, name: str, write: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Ask, once the round is over, for what this training leaves."""
+        self._writers[name] = write
+
+    def after(self) -> dict[str, Tensor]:
+        """Return what the next round finds; what belongs to trainings that did not take place stays."""
+        mine = {f"{name}/{key}": tensor for name, write in self._writers.items() for key, tensor in write().items()}
+        others = {key: tensor for key, tensor in self.before.items() if key.rpartition("/")[0] not in self._writers}
+        return {**others, **mine}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which training of a run a training is: what a trainer needs to find its own state, and the run's length."""
+
+    name: str
+    rounds: int
+    local: LocalState
+    client: int = 0
+    seed: int = 0
+
+
 @dataclass(frozen=True)
 class TrainingJob:
     """One local training: where it starts, on what, for how long, and under which constraints."""
@@ -52,6 +96,7 @@ class TrainingJob:
     epochs: int | None = None  # None: as many as the trainer's
     trainable_mask: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
     local_only: bool = False  # nothing that comes of it, not even indirectly, ever leaves the client
+    place: Place | None = None
 
     def constrain(self, gradient: Tensor, theta: Tensor) -> None:
         """Add the penalty's gradient, and stop the coordinates that may not move; penalties live in main memory."""
@@ -63,6 +108,14 @@ class TrainingJob:
             gradient.mul_(self.trainable_mask.to(gradient.device))
 
 
+class Stepper(Protocol):
+    """One optimiser's steps along gradients that a method computes itself."""
+
+    def __call__(self, theta: Tensor, gradient: Tensor, weight: float = 1.0, follower: Tensor | None = None) -> None:
+        """Step at the trainable coordinates θ, in place, along weight × gradient; a follower moves weight × as far."""
+        ...
+
+
 class LocalTrainer(Protocol):
     """How a client trains: on which batches, with which gradient, with which steps."""
 
@@ -71,8 +124,12 @@ class LocalTrainer(Protocol):
         """Passes over the training data each round (E)."""
         ...
 
-    def learning_rate_in(self, round: int) -> float:
-        """Return the step size of one round."""
+    def learning_rate_in(self, round: int, model: Model | None = None) -> float:
+        """Return the step size of one round, for a model."""
+        ...
+
+    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+        """Return the steps of one training, for a method with a loop of its own."""
         ...
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
@@ -85,6 +142,31 @@ class LocalTrainer(Protocol):
 
     def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Return new parameters; the task's are left as they were."""
+        ...
+
+
+class GradientTrainer(LocalTrainer, Protocol):
+    """A trainer that steps along gradients of batches, be they its own or clipped and noisy ones."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples per step."""
+        ...
+
+    def vary(self, batch: Examples, rng: torch.Generator) -> Examples:
+        """Return a batch as it is trained on; it may be private."""
+        ...
+
+    def transformed(self, batch: Examples) -> Examples:
+        """Return a batch that can be read as a user's transform makes it."""
+        ...
+
+    def regularise(self, gradient: Tensor, model: Model) -> Tensor:
+        """Add to a gradient what reads no records."""
+        ...
+
+    def descend(self, source: LocalTrainer, model: Model, task: TrainingJob) -> Tensor:
+        """Take the steps of a training along the gradients of a source, on its batches."""
         ...
 
 
@@ -127,41 +209,60 @@ class Sgd:
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1, not {value}")
 
-    def learning_rate_in(self, round: int) -> float:
+    def learning_rate_in(self, round: int, model: Model | None = None) -> float:
         """Return the step size of one round: constant within it, decayed between rounds, never below the floor."""
         decayed = self.learning_rate * self.learning_rate_decay**round
         return max(decayed, min(self.learning_rate_floor, self.learning_rate))
+
+    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+        """Return plain steps θ ← θ − η · gradient; momentum is for whole trainings."""
+        rate = self.learning_rate_in(round)
+
+        def step(theta: Tensor, gradient: Tensor, weight: float = 1.0, follower: Tensor | None = None) -> None:
+            theta.sub_(gradient, alpha=rate * weight)
+            if follower is not None:
+                follower.sub_(gradient, alpha=rate * weight**2)
+
+        return step
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Shuffle the examples anew for every epoch."""
         for _ in range(epochs if len(examples) else 0):
             for batch in examples.shuffled_batches(self.batch_size, rng):
-                yield batch.augmented(rng) if self.augment else batch
+                yield self.vary(batch, rng)
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return the gradient of loss and weight decay at the loaded parameters."""
-        gradient = model.backward(batch)
-        if self.weight_decay:
-            gradient.add_(model.trainable, alpha=self.weight_decay)
-        return gradient
+        return self.regularise(model.backward(batch), model)
 
     def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Run the epochs from the start; with no examples, return it unchanged."""
-        return run_sgd(self, self, model, task)
+        return self.descend(self, model, task)
 
+    def descend(self, source: LocalTrainer, model: Model, task: TrainingJob) -> Tensor:
+        """Take the steps of SGD along the gradients of a source, this one or one that adds noise, on its batches."""
+        from fedfomo.core.rng import layer_rng
 
-def run_sgd(sgd: Sgd, trainer: LocalTrainer, model: Model, task: TrainingJob) -> Tensor:
-    """Take the steps of SGD along a trainer's gradients, on its batches."""
-    from fedfomo.core.rng import layer_rng
+        step = self.learning_rate_in(task.round)
+        theta = model.load(task.start)
+        velocity: Tensor | None = None
+        with layer_rng(task.rng):
+            for batch in source.batches(task.examples, task.epochs or self.epochs, task.rng):
+                gradient = source.gradient(model, batch)
+                task.constrain(gradient, theta)
+                if self.momentum:
+                    velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
+                theta.sub_(gradient if velocity is None else velocity, alpha=step)
+        return model.read()
 
-    step = sgd.learning_rate_in(task.round)
-    theta = model.load(task.start)
-    velocity: Tensor | None = None
-    with layer_rng(task.rng):
-        for batch in trainer.batches(task.examples, task.epochs or sgd.epochs, task.rng):
-            gradient = trainer.gradient(model, batch)
-            task.constrain(gradient, theta)
-            if sgd.momentum:
-                velocity = gradient.clone() if velocity is None else velocity.mul_(sgd.momentum).add_(gradient)
-            theta.sub_(gradient if velocity is None else velocity, alpha=step)
-    return model.read()
+    def vary(self, batch: Examples, rng: torch.Generator) -> Examples:
+        """Return the batch as it is trained on."""
+        return batch.augmented(rng) if self.augment else batch
+
+    def transformed(self, batch: Examples) -> Examples:
+        """Return the batch: there is no transform."""
+        return batch
+
+    def regularise(self, gradient: Tensor, model: Model) -> Tensor:
+        """Add what reads no records: the gradient of weight decay."""
+        return gradient.add_(model.trainable, alpha=self.weight_decay) if self.weight_decay else gradient

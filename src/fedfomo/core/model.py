@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -108,14 +109,29 @@ class Model:
             self.architecture.get_buffer(name).copy_(value)
         return self.trainable
 
-    def backward(self, batch: Examples) -> Tensor:
-        """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it."""
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The network's own parameters that train, live, in the network's order."""
+        return [parameter for parameter in self.architecture.parameters() if parameter.requires_grad]
+
+    def set_gradient(self, gradient: Tensor) -> None:
+        """Let the parameters have a gradient, for an optimiser's step; it is theirs already if `backward` gave it."""
+        if gradient is not self._gradient:
+            self._gradient.copy_(gradient)
+
+    def backward(self, batch: Examples, autocast: AbstractContextManager[Any] | None = None) -> Tensor:
+        """Return the gradient of the batch's mean loss at the loaded parameters; the next call overwrites it.
+
+        The loss, and not what goes back from it, is computed under `autocast`.
+        """
         self._set_mode(training=True)
         for layer in self._batch_norms:
             # One example has no variance to normalise by: BatchNorm uses its running statistics.
             layer.train(len(batch) > 1)
         self._gradient.zero_()
-        self._mean_loss(batch.to(self.device)).backward()
+        with autocast or nullcontext():
+            loss = self._mean_loss(batch.to(self.device))
+        loss.backward()
         return self._gradient
 
     def losses(self, batch: Examples, through: nn.Module | None = None) -> Tensor:

@@ -23,7 +23,7 @@ from fedfomo.privacy.accountant import Ledger, added, describe_privacy, from_row
 
 if TYPE_CHECKING:
     from fedfomo.core.data import ClientData
-    from fedfomo.core.local_training import Sgd
+    from fedfomo.core.local_training import GradientTrainer
     from fedfomo.core.model import Model
     from fedfomo.privacy.engine import PrivacyEngine
     from fedfomo.privacy.private_data import BudgetTracker
@@ -94,11 +94,11 @@ class SitePrivacy:
         """Whether anything is private here."""
         return self._settings.is_on
 
-    def engine(self, sgd: Sgd, rounds: int, model: Model, data: ClientData) -> PrivacyEngine:
+    def engine(self, trainer: GradientTrainer, rounds: int, model: Model, data: ClientData) -> PrivacyEngine:
         """Return what protects the records; refuse what no noise would make private."""
         from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few sites need
 
-        engine = PrivacyEngine.of(self._settings, sgd, [len(data.train)], rounds)
+        engine = PrivacyEngine.of(self._settings, trainer, [len(data.train)], rounds)
         engine.check(model, [data])
         return engine
 

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,9 +21,9 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, FederationInfo
-from fedfomo.core.client_round import ClientOutcome, load_memory, run_client_round
+from fedfomo.core.client_round import ClientOutcome, load_memory, pack_memory, run_client_round, split_memory
 from fedfomo.core.data import ClientData
-from fedfomo.core.local_training import Sgd
+from fedfomo.core.local_training import LocalState, LocalTrainer, Sgd
 from fedfomo.core.messages import MessageError, Parameters
 from fedfomo.core.model import Model, Score
 from fedfomo.deployment.allowed_methods import make_method
@@ -46,6 +46,7 @@ from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.private_data import BudgetTracker, make_private
+from fedfomo.simulation.problem import check_trainer, private_part
 
 if TYPE_CHECKING:
     from fedfomo.privacy.engine import PrivacyEngine
@@ -110,7 +111,7 @@ class SiteClient:
         header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
         answer = Envelope(header, below("upload", upload or {}))
         if task.trains:
-            self._memory.keep(request.header["round"], messages.pack(outcome.memory), name, answer)
+            self._memory.keep(request.header["round"], pack_memory(outcome), name, answer)
         return answer
 
     def _run(self, task: _Task, privacy: SitePrivacy) -> ClientOutcome:
@@ -119,7 +120,7 @@ class SiteClient:
             privacy.note_unprotected(task.header["round"])
             return task.run(task.client())
         with _hide_details("its privacy settings, or its ledger,"):
-            engine = privacy.engine(task.trainer, task.header["rounds"], task.model, task.data)
+            engine = privacy.engine(private_part(task.trainer), task.header["rounds"], task.model, task.data)
         with privacy.account(engine) as tracker:
             outcome = task.run(task.private_client(engine, tracker))
         if outcome.exceeds_budget:
@@ -139,11 +140,14 @@ class SiteClient:
         fault = messages.validate(declared.download, download, len(initial), header["num_clients"])
         if fault is not None:
             raise MessageError(f"the download is refused: {fault}")
-        memory = load_memory(algorithm, start, self._memory.before(header["round"]))
+        packed = self._memory.before(header["round"])
+        memory = load_memory(algorithm, start, packed)
+        trainer = loaded.trainer or Sgd(**header["training"])
+        local = split_memory(packed or {})[1]
         if self._data is None:
             with _hide_details("its data"):
                 self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
-        return _Task(header, algorithm, start, loaded.model, self._data, download, memory)
+        return _Task(header, algorithm, start, loaded.model, self._data, download, memory, trainer, local)
 
     def _load(self, header: Header) -> _Loaded:
         """Build the network and the method, or keep those of the last request: they change with `model.py` alone."""
@@ -155,7 +159,9 @@ class SiteClient:
             own = load_model(path, header["seed"], header["channels_last"])
             algorithm = make_method(header["method"], header["options"])
             model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
-            self._loaded = _Loaded(origin, own, algorithm, model)
+            if own.trainer is not None:
+                check_trainer(own.trainer, algorithm, model)
+            self._loaded = _Loaded(origin, own, algorithm, model, own.trainer)
         return self._loaded
 
     def _initial(self, request: Envelope, size: int) -> Tensor:
@@ -189,6 +195,7 @@ class _Loaded:
     own: UserModel
     algorithm: AnyAlgorithm
     model: Model  # the network that the method trains: the user's, or one built around it
+    trainer: LocalTrainer | None  # that of model.py
 
 
 @dataclass(frozen=True)
@@ -202,26 +209,24 @@ class _Task:
     data: ClientData
     download: Any
     memory: Any
+    trainer: LocalTrainer  # that of the site's model.py, or as the server wants sites to train
+    local: Mapping[str, Tensor]  # what it keeps from round to round
 
     @property
     def trains(self) -> bool:
         """Whether the site is to train, and not only to make the last federated update."""
         return bool(self.header["kind"] != "finish")
 
-    @property
-    def trainer(self) -> Sgd:
-        """How the server wants sites to train."""
-        return Sgd(**self.header["training"])
-
     def client(self) -> Client:
         """Return the client that the method meets."""
-        header = self.header
-        return Client(header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"])
+        header, local = self.header, LocalState(self.local)
+        place = header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"]
+        return Client(*place, local=local)
 
     def private_client(self, engine: PrivacyEngine, tracker: BudgetTracker) -> Client:
         """Return the same client, whose records can only be read by noisy queries that the tracker counts."""
         seed = engine.seed(self.header["seed"])
-        data, trainer = make_private(self.data, tracker), engine.trainer(self.trainer)
+        data, trainer = make_private(self.data, tracker), engine.trainer(private_part(self.trainer))
         return replace(self.client(), data=data, trainer=trainer, seed=seed, evaluator=engine.evaluator())
 
     def run(self, client: Client) -> ClientOutcome:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from fedfomo.core.data import ClientData
+from fedfomo.core.local_training import LocalTrainer
 from fedfomo.core.losses import objective_of
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.rng import layer_rng, stream
@@ -24,6 +26,7 @@ class UserModel:
 
     model: Model
     initial: Tensor  # as the seed draws it; the server's is everybody's
+    trainer: LocalTrainer | None  # how sites train; None: by SGD, as the server's settings say
 
 
 def load_model(path: Path, seed: int, channels_last: bool | None = None) -> UserModel:
@@ -38,7 +41,10 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> User
         channels_last = shape is not None and prefers_channels_last(network, torch.zeros(2, *shape))
     objective = objective_of(getattr(module, "loss", "classification"), getattr(module, "metric", None))
     model = Model(network, objective.loss, objective.metric, channels_last)
-    return UserModel(model, model.read())
+    trainer: Any = getattr(module, "trainer", None)
+    can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
+    require(can_train, f"trainer in {path} is a {type(trainer).__name__}: give a fedfomo.Trainer")
+    return UserModel(model, model.read(), cast("LocalTrainer | None", trainer))
 
 
 def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: UserModel) -> ClientData:

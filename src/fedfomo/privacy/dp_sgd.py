@@ -20,7 +20,7 @@ from opacus.grad_sample.gsm_exp_weights import GradSampleModuleExpandedWeights
 from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import Sgd, TrainingJob, run_sgd
+from fedfomo.core.local_training import GradientTrainer, Place, Stepper, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.errors import InputError
 from fedfomo.privacy.private_data import PrivateExamples
@@ -143,60 +143,63 @@ def _by(mode: str, model: Model, examples: Examples) -> _Gradients:
 
 @dataclass(frozen=True)
 class DpSgd:
-    """Stochastic gradient descent on clipped, noisy gradients of Poisson samples.
+    """A trainer's steps on clipped, noisy gradients of Poisson samples.
 
     The batch size becomes the expected number of examples a step; an epoch has as many steps as without privacy.
-    Weight decay and penalties read no records, so they are added after the noise, for nothing.
+    Weight decay and penalties read no records, so they are added after the noise, for nothing. Whatever an optimiser
+    makes of noisy gradients is as private as they are.
     """
 
-    sgd: Sgd
+    trainer: GradientTrainer
     noise: float  # σ, in units of the clip
     clip: float  # C
 
     @property
     def epochs(self) -> int:
         """Passes over the training data each round, in expectation."""
-        return self.sgd.epochs
+        return self.trainer.epochs
 
-    def learning_rate_in(self, round: int) -> float:
-        """Return the step size of one round."""
-        return self.sgd.learning_rate_in(round)
+    def learning_rate_in(self, round: int, model: Model | None = None) -> float:
+        """Return the step size of one round, for a model."""
+        return self.trainer.learning_rate_in(round, model)
 
-    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[PrivateExamples]:
+    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+        """Return the trainer's own steps: they see noisy gradients only."""
+        return self.trainer.stepper(model, round, num_examples, place)
+
+    def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Draw every example into every batch with the same chance; a batch may be empty."""
         private = _private(examples)
         chance, steps = self.chance(len(private)), epochs * self.steps(len(private))
         private.reserve(self.noise, chance, steps)
         for _ in range(steps):
             batch = private.sampled(chance, rng)
-            yield batch.augmented(rng) if self.sgd.augment else batch
+            yield self.trainer.vary(batch, rng)
 
     def steps(self, num_examples: int) -> int:
         """Return the steps of an epoch."""
-        return -(-num_examples // self.sgd.batch_size)
+        return -(-num_examples // self.trainer.batch_size)
 
     def chance(self, num_examples: int) -> float:
         """Return the chance of an example to be in a batch (q)."""
-        return min(1.0, self.sgd.batch_size / max(1, num_examples))
+        return min(1.0, self.trainer.batch_size / max(1, num_examples))
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
         """Return (Σ clipped gradients + N(0, σ²C²)) / expected size, plus weight decay, at the loaded parameters."""
         private = _private(batch)
         private.charge(self.noise)
-        gradient = clipped_sum(model, private.opened(), self.clip)
+        gradient = clipped_sum(model, self.trainer.transformed(private.opened()), self.clip)
         if self.noise:
             drawn = private.tracker.noise.draw(gradient.numel())
             gradient.add_(drawn.to(gradient), alpha=self.noise * self.clip)
         gradient.div_(private.expected)
-        if self.sgd.weight_decay:
-            gradient.add_(model.trainable, alpha=self.sgd.weight_decay)
-        return gradient
+        return self.trainer.regularise(gradient, model)
 
     def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Run the epochs from the start; without noise if nothing of the result leaves the client."""
         if task.local_only:
-            return self.sgd.train(model, replace(task, examples=_private(task.examples).opened()))
-        return run_sgd(self.sgd, self, model, task)
+            return self.trainer.train(model, replace(task, examples=_private(task.examples).opened()))
+        return self.trainer.descend(self, model, task)
 
 
 def _private(examples: Examples) -> PrivateExamples:

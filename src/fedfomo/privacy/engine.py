@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedfomo.core.data import ClientData
-from fedfomo.core.local_training import Sgd
+from fedfomo.core.local_training import GradientTrainer
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import require
@@ -26,11 +26,11 @@ class PrivacyEngine:
     noise: float  # σ of training, given or solved
 
     @classmethod
-    def of(cls, privacy: Privacy, sgd: Sgd, num_examples: Sequence[int], rounds: int) -> PrivacyEngine:
+    def of(cls, privacy: Privacy, trainer: GradientTrainer, num_examples: Sequence[int], rounds: int) -> PrivacyEngine:
         """Solve for the noise if ε is given: the client that needs the most decides."""
         if privacy.noise is not None:
             return cls(privacy, privacy.noise)
-        plain = DpSgd(sgd, 0.0, privacy.clip)
+        plain = DpSgd(trainer, 0.0, privacy.clip)
         sizes = {number for number in num_examples if number > 0} or {1}
         # To a first approximation ε grows with chance · √steps; few records, and few steps too many, cost most.
         dearest = sorted(sizes, key=lambda number: -plain.chance(number) * plain.steps(number) ** 0.5)[:3]
@@ -38,7 +38,7 @@ class PrivacyEngine:
 
         def epsilon(noise: float) -> float:
             ledgers = [
-                {Query("training", noise, plain.chance(number)): rounds * sgd.epochs * plain.steps(number)}
+                {Query("training", noise, plain.chance(number)): rounds * trainer.epochs * plain.steps(number)}
                 for number in dearest
             ]
             return max(epsilon_of(ledger, "training", privacy.delta, privacy.accountant) for ledger in ledgers)
@@ -47,9 +47,9 @@ class PrivacyEngine:
         kept = replace(privacy, budget=target if privacy.budget is None else privacy.budget)
         return cls(kept, calibrate_noise(epsilon, target))
 
-    def trainer(self, sgd: Sgd) -> DpSgd:
+    def trainer(self, trainer: GradientTrainer) -> DpSgd:
         """Return how clients train."""
-        return DpSgd(sgd, self.noise, self.privacy.clip)
+        return DpSgd(trainer, self.noise, self.privacy.clip)
 
     def evaluator(self) -> PrivateEvaluator:
         """Return how clients evaluate models."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedfomo.core.client import Evaluator
 from fedfomo.core.data import Examples
-from fedfomo.core.local_training import LocalTrainer, Sgd, TrainingJob
+from fedfomo.core.local_training import LocalTrainer, Place, Sgd, Stepper, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.vectorised import Stack
 
@@ -67,9 +67,13 @@ class ClientCompute(ABC):
         """Passes over the training data each round."""
         return self._trainer.epochs
 
-    def learning_rate_in(self, round: int) -> float:
-        """Return the step size of one round."""
-        return self._trainer.learning_rate_in(round)
+    def learning_rate_in(self, round: int, model: Model | None = None) -> float:
+        """Return the step size of one round, for a model."""
+        return self._trainer.learning_rate_in(round, model)
+
+    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+        """Return the steps of one training."""
+        return self._trainer.stepper(model, round, num_examples, place)
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Cut the examples into the batches of several epochs."""

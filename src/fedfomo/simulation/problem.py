@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from fedfomo.algorithms import ALGORITHMS
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.augmentation import require_images
 from fedfomo.core.client import FederationInfo
 from fedfomo.core.data import ClientData
-from fedfomo.core.local_training import LocalTrainer, Sgd
+from fedfomo.core.local_training import GradientTrainer, LocalTrainer, Sgd
 from fedfomo.core.model import Model
+from fedfomo.core.trainer import Trainer
 from fedfomo.core.vectorised import Stack
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, require
 from fedfomo.privacy.config import Privacy
 
 if TYPE_CHECKING:
@@ -46,9 +48,14 @@ class FederatedProblem:
             return None
         from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few runs need
 
-        if not isinstance(self.trainer, Sgd):
-            raise InputError("privacy adds noise to Sgd; this trainer would have to add its own")
-        return PrivacyEngine.of(self.privacy, self.trainer, [len(data.train) for data in self.clients], rounds)
+        trainer = private_part(self.trainer)
+        return PrivacyEngine.of(self.privacy, trainer, [len(data.train) for data in self.clients], rounds)
+
+    def check(self, algorithm: AnyAlgorithm) -> None:
+        """Refuse, before anything is computed, a trainer that does not go with a method, the model or privacy."""
+        check_trainer(self.trainer, algorithm, self.model_of(algorithm))
+        if self.privacy.is_on:
+            private_part(self.trainer)
 
     def start(self, rounds: int) -> FederationInfo:
         """Return what server and clients know before the first of so many rounds."""
@@ -64,3 +71,39 @@ class FederatedProblem:
         if type(self.trainer) is not Sgd or self.trainer.augment or self.privacy.is_on:
             return None
         return Stack.of(model, max((data.train for data in self.clients), key=len))
+
+
+def check_trainer(trainer: LocalTrainer, algorithm: AnyAlgorithm, model: Model) -> None:
+    """Refuse a trainer that cannot do what a method asks of it, or that does not work with the model."""
+    name = algorithm.name or type(algorithm).__name__
+    able = ", ".join(sorted(known for known, method in ALGORITHMS.items() if method.steps == "trainings"))
+    if algorithm.steps == "plain":
+        way_out = (
+            f"leave trainer out, or give fedfomo.Sgd; or choose a method whose trainings are its trainer's: {able}"
+        )
+        require(
+            isinstance(trainer, Sgd), f"{name} takes plain steps of its own, not those of a {_kind(trainer)}: {way_out}"
+        )
+    if algorithm.steps == "gradients" and not isinstance(trainer, Sgd | Trainer):
+        raise InputError(
+            f"{name} takes single gradient steps, which a {_kind(trainer)} does not give: give a fedfomo.Trainer"
+            f" with your optimiser, or choose a method that asks for whole trainings: {able}"
+        )
+    if isinstance(trainer, Trainer):
+        trainer.check(model)
+
+
+def private_part(trainer: LocalTrainer) -> GradientTrainer:
+    """Return a trainer whose gradients can be clipped for each record; refuse others."""
+    if not isinstance(trainer, Sgd | Trainer):
+        raise InputError(
+            f"privacy clips and noises the gradient of every record, which it cannot reach in a {_kind(trainer)}:"
+            " give fedfomo.Trainer with your optimiser, or leave out privacy"
+        )
+    is_exact = not (isinstance(trainer, Trainer) and trainer.autocasts)
+    require(is_exact, "privacy clips gradients in float32: leave out amp and precision")
+    return trainer
+
+
+def _kind(trainer: LocalTrainer) -> str:
+    return type(trainer).__name__

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
+from fedfomo.core.client_round import split_memory
 from fedfomo.core.model import Score
 from fedfomo.core.rng import stream
 from fedfomo.engine.tensor_store import References, TensorStore
@@ -99,7 +100,7 @@ class SimulatedTransport:
 
     def memory_of(self, client: ClientId) -> Any:
         """Read a client's memory as its last job left it."""
-        return messages.unpack(self._memory, self._files.load(self.memories[client]))
+        return messages.unpack(self._memory, split_memory(self._files.load(self.memories[client]))[0])
 
     def scores(self) -> tuple[dict[ClientId, Score], dict[ClientId, Score]]:
         """Return the last call's scores after the federated update and after local training."""

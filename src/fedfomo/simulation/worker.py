@@ -12,15 +12,15 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, ComputeCost
-from fedfomo.core.client_round import ClientOutcome, load_memory, run_client_round
-from fedfomo.core.local_training import Sgd
+from fedfomo.core.client_round import ClientOutcome, load_memory, pack_memory, run_client_round, split_memory
+from fedfomo.core.local_training import LocalState, Sgd
 from fedfomo.core.model import Model, Score
 from fedfomo.core.vectorised import Stack
 from fedfomo.engine.tensor_store import References, TensorStore
 from fedfomo.privacy.accountant import from_rows, to_rows
 from fedfomo.privacy.private_data import make_private
 from fedfomo.simulation.client_batching import BatchedCompute, ClientCompute, SequentialCompute, Timings
-from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem, private_part
 from fedfomo.simulation.scheduling import Batch, BatchResult, ClientJob, ClientResult
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class RunSetup:
     @classmethod
     def of(cls, problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int, may_stack: bool) -> RunSetup:
         """Build model and privacy, refuse what no noise would make private, and try whether models can be stacked."""
+        problem.check(algorithm)
         model, privacy = problem.model_of(algorithm), problem.privacy_engine(rounds)
         if privacy is not None:
             privacy.check(model, problem.clients)
@@ -65,10 +66,10 @@ class ClientRunner:
         self._compute: ClientCompute = SequentialCompute(self._model, trainer)
         if setup.is_stacked and isinstance(trainer, Sgd):
             self._compute = BatchedCompute(self._model, trainer, Stack(self._model))
-        elif setup.privacy is not None and isinstance(trainer, Sgd):
+        elif setup.privacy is not None:
             privacy = setup.privacy
             privacy.check(self._model, problem.clients)  # in a process that has not inherited what that found out
-            self._compute = SequentialCompute(self._model, privacy.trainer(trainer), privacy.evaluator())
+            self._compute = SequentialCompute(self._model, privacy.trainer(private_part(trainer)), privacy.evaluator())
 
     def run_batch(self, batch: Batch) -> BatchResult:
         """Let every client personalise, train and be scored as asked, and leave the results in one file."""
@@ -106,7 +107,7 @@ class ClientRunner:
             ledger = to_rows(tracker.ledger)
         if outcome.exceeds_budget:
             return self._left_as_it_was(job, outcome, ledger)
-        tensors = {"memory": outcome.memory}
+        tensors: dict[str, Any] = {"memory": pack_memory(outcome)}
         if not job.trains:
             tensors["model"] = outcome.personalised
         elif self._privacy is not None and outcome.trained is not None:
@@ -118,14 +119,16 @@ class ClientRunner:
 
     def _run_client(self, client: Client, job: ClientJob) -> ClientOutcome:
         download = messages.unpack(self._download, self._files.load(job.download))
-        memory = load_memory(self._algorithm, self._start, None if job.memory is None else self._files.load(job.memory))
+        packed = None if job.memory is None else self._files.load(job.memory)
+        memory = load_memory(self._algorithm, self._start, packed)
+        client = replace(client, local=LocalState(split_memory(packed or {})[1]))
         return run_client_round(self._algorithm, client, download, memory, job.trains, partial(self._score, job))
 
     def _left_as_it_was(self, job: ClientJob, outcome: ClientOutcome, ledger: list[list[Any]]) -> _FinishedJob:
         """Give a client that exceeds its budget the model that it had."""
         model = self._initial if job.model is None else self._files.load(job.model)[""]
         outcome = replace(outcome, score_after_update=self._score(job, model))
-        return _FinishedJob(outcome, {"memory": outcome.memory, "model": model}, ComputeCost(), ledger)
+        return _FinishedJob(outcome, {"memory": pack_memory(outcome), "model": model}, ComputeCost(), ledger)
 
     def _score(self, job: ClientJob, model: Tensor) -> Score | None:
         if not job.is_scored:
@@ -136,7 +139,9 @@ class ClientRunner:
         flat: messages.Flat = {}
         for job, own in zip(batch.jobs, done, strict=True):
             for name, value in own.tensors.items():
-                fields = {"": value} if isinstance(value, Tensor) else messages.pack(value)
+                fields = (
+                    {"": value} if isinstance(value, Tensor) else value if name == "memory" else messages.pack(value)
+                )
                 flat |= {f"{job.client}:{name}:{field}": tensor for field, tensor in fields.items()}
         places: dict[str, References] = {}
         for place, reference in self._files.save(batch.file, flat).items():

@@ -185,7 +185,7 @@ def federate(
         options: Options of the method, where it is given by name.
         rounds: Communication rounds.
         participation: Share of the sites that take part in a round. Training alone happens in every round.
-        trainer: How sites train; by default `Sgd()`.
+        trainer: How sites train: `Sgd(…)`, the default, or `Trainer(…)` with any torch optimiser.
         loss: "classification", "regression" or "multilabel", each with a metric of its own, or a function that returns
             the batch's mean or one value per example.
         metric: A function that returns one value per example, higher being better.
@@ -292,6 +292,8 @@ def _prepare(
     # How many of which label a site holds is not for the folder or the page of a private run.
     labels = None if privacy.is_on else label_counts(data)
     environment = sites_environment(names, problem, labels, notes)
+    for each in methods:
+        problem.check(each.algorithm)
     prepared: dict[Path, PreparedRun] = {}
     for each in methods:
         # Alone, everybody trains in every round: with part of the rounds missing, the bar would be too low.
