@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -15,8 +15,15 @@ import torch
 from fedfomo.core.archives import read_tensors
 from fedfomo.core.model import Model, Score
 from fedfomo.core.round import CommunicationCost
+from fedfomo.core.sparse import SparseMatrix
+from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import reading
+from fedfomo.io import to_json, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent
+from fedfomo.simulation.simulate import DENSE_LIMIT
+
+MATRICES = "matrices.safetensors"
+MOST_IN_JSON = 100  # clients, whose matrices are written as rows in result.json
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class RunRecord:
     after_update: Mapping[int, Score]
     after_training: Mapping[int, Score]
     traffic: CommunicationCost
-    affinity: list[list[float]] | None  # who values whom: receiver × giver
+    affinity: list[list[float]] | None  # who values whom: receiver × giver; None for more clients than DENSE_LIMIT
     taken: list[list[float]] | None  # who has learnt from whom
     refusals: Mapping[int, int]  # how many uploads of each client were refused
     gradients: int  # how many examples were differentiated, each as often as it was
@@ -82,6 +89,20 @@ class RunRecord:
         return summarise(self.accuracies(point), local.accuracies() if local else None)
 
 
+def write_record(directory: RunDirectory, record: RunRecord, matrices: Mapping[str, SparseMatrix | None]) -> None:
+    """Write what is kept of a run that is finished; its result.json appears last, when all else is on disk.
+
+    Large matrices are written as they are, sparse and binary: as JSON, those of 1,000 clients take half a minute.
+    """
+    large = {name: matrix for name, matrix in matrices.items() if matrix is not None and matrix.size > MOST_IN_JSON}
+    if large:
+        record = replace(record, **dict.fromkeys(large))
+        packed = {f"{name}.{field}": value for name, matrix in large.items() for field, value in vars(matrix).items()}
+        directory.write_tensors(MATRICES, packed, durable=False)
+    directory.sync()
+    write_atomically(directory.folder / "result.json", to_json(asdict(record), indent=1).encode())
+
+
 def read_record(folder: Path) -> RunRecord:
     """Read what is kept of a finished run."""
     path = folder / "result.json"
@@ -91,6 +112,8 @@ def read_record(folder: Path) -> RunRecord:
             content[point] = {int(client): _score(score) for client, score in content[point].items()}
         content["traffic"] = CommunicationCost(**content["traffic"])
         content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
+        if (folder / MATRICES).exists():
+            content |= _read_matrices(folder / MATRICES)
         if content.setdefault("spent", None) is not None:  # older runs knew of no privacy
             content["spent"] = {int(client): _spent(spent) for client, spent in content["spent"].items()}
         return RunRecord(**content)
@@ -105,6 +128,18 @@ def load_models(folder: Path, model: Model, record: RunRecord) -> list[torch.Ten
 def model_file(client: int) -> str:
     """Name the file of a client's final model, within the run's folder."""
     return f"models/client-{client:05d}.safetensors"
+
+
+def dense_rows(table: SparseMatrix | None) -> list[list[float]] | None:
+    """Return a table as rows, unless it is missing or too large for that."""
+    return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
+
+
+def _read_matrices(path: Path) -> dict[str, list[list[float]] | None]:
+    tensors = read_tensors(path)
+    names = {name.split(".")[0] for name in tensors}
+    fields = ("starts", "columns", "values")
+    return {name: dense_rows(SparseMatrix(*(tensors[f"{name}.{field}"] for field in fields))) for name in names}
 
 
 def _theta(model: Model, state: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -17,10 +17,9 @@ from fedfomo.algorithms.own_methods import file_of
 from fedfomo.algorithms.registry import find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.clustering import agreement, group_by_affinity
-from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, require, unknown
-from fedfomo.io import make_folder, to_json, write_atomically
+from fedfomo.io import make_folder, write_atomically
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
 from fedfomo.runs.provenance import (
@@ -31,12 +30,12 @@ from fedfomo.runs.provenance import (
     method_file,
     write_environment,
 )
-from fedfomo.runs.records import RunRecord, model_file, read_record
+from fedfomo.runs.records import RunRecord, dense_rows, model_file, read_record, write_record
 from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.simulation.simulate import DENSE_LIMIT, RunResult, simulate
+from fedfomo.simulation.simulate import RunResult, simulate
 
 Tell = Callable[[str], None]
 
@@ -129,9 +128,9 @@ def finish_prepared(folder: Path, run: PreparedRun, callback: Callback | None, t
         result = simulate(run.problem, run.algorithm, run.simulation, directory, callback)
         network = run.problem.model_of(run.algorithm)
         for client, model in result.models.items():
-            directory.write_tensors(model_file(client), network.state_dict(model))
+            directory.write_tensors(model_file(client), network.state_dict(model), durable=False)
         record = _record(run, result, time.monotonic() - started)
-        write_atomically(finished, to_json(asdict(record), indent=1).encode())
+        write_record(directory, record, {"affinity": result.affinity, "taken": result.taken})
         directory.remove_checkpoints()
         return record
     finally:
@@ -191,7 +190,7 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
     found = None
     # With targets of others, affinity follows what a client aims at, and clients that value each other need not exist.
     own_targets = targets == list(range(len(targets)))
-    affinity = _rows(result.affinity)
+    affinity = dense_rows(result.affinity)
     if groups is not None and affinity is not None and own_targets:
         found = group_by_affinity(torch.tensor(affinity, dtype=torch.float64), len(set(groups)))
     return RunRecord(
@@ -202,7 +201,7 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
         after_training=result.after_training,
         traffic=result.traffic,
         affinity=affinity,
-        taken=_rows(result.taken),
+        taken=dense_rows(result.taken),
         refusals=result.refusals,
         gradients=result.gradients,
         spent=result.spent,
@@ -211,10 +210,6 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
         group_agreement=None if groups is None or found is None else agreement(groups, found),
         seconds=seconds,
     )
-
-
-def _rows(table: SparseMatrix | None) -> list[list[float]] | None:
-    return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
 
 
 def _digest(config: RunConfig, prepared: Prepared) -> str:
