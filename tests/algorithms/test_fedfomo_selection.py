@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedfomo import Download, EvaluationWeights, FedFomo, FedFomoAsCoded, Memory, State, Upload
 from fedfomo.algorithms.fedfomo.as_coded import affinity_increments
-from fedfomo.algorithms.fedfomo.core import choose_downloads, exploration_rate, fill_slots
+from fedfomo.algorithms.fedfomo.core import choose_downloads, exploration_rate
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from toy_problems import ids, numbers, point, scalar_client, start_of
@@ -96,17 +96,24 @@ def test_the_first_federated_update_is_round_one_of_the_schedule() -> None:
     assert {tuple(sent_to(algorithm, state, 0, seed)) for seed in range(20)} == {(3,)}
 
 
-def test_each_slot_decides_for_itself_whether_to_explore() -> None:
-    uniforms, epsilon = [0.1, 0.9, 0.2, 0.7], 0.25
-    explore = [u < epsilon for u in uniforms]  # yes, no, yes, no
-    # Random: 5. Best: 3. Random: 5 and 3 are taken, so 2. Best: 3 is taken, so 1.
-    assert fill_slots([3, 1, 4, 2, 5], [5, 3, 2, 1, 4], explore) == [5, 3, 2, 1]
-
-
-def test_all_exploring_follows_the_random_order_and_none_the_ranking() -> None:
-    assert fill_slots([1, 2, 3], [3, 1, 2], [True, True, True]) == [3, 1, 2]
-    assert fill_slots([1, 2, 3], [3, 1, 2], [False, False, False]) == [1, 2, 3]
-    assert fill_slots([1, 2, 3], [3, 1, 2], []) == []
+@pytest.mark.parametrize(
+    ("uniforms", "chosen"),
+    [
+        # With ε = 0.25: yes, no, yes, no. Random: 5. Best: 3. Random: 5 and 3 are taken, so 2. Best: 3 is taken, so 1.
+        ([0.1, 0.9, 0.2, 0.7], [5, 3, 2, 1]),
+        ([0.1, 0.2, 0.0], [5, 3, 2]),  # all explore: the random order
+        ([0.9, 0.25, 0.3], [3, 1, 4]),  # none does: the ranking
+        ([], []),
+    ],
+)
+def test_each_slot_decides_for_itself_whether_to_explore(
+    uniforms: list[float], chosen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_random = ids(5, 3, 2, 1, 4)
+    monkeypatch.setattr(torch, "randperm", lambda _, generator: at_random - 1)  # places in 1, …, 5
+    monkeypatch.setattr(torch, "rand", lambda _, generator, dtype: numbers(*uniforms))
+    affinity = numbers(-9, 0.3, -0.2, 0.9, 0.1, -0.3)  # ranking: 3, 1, 4, 2, 5
+    assert choose(affinity, [1, 2, 3, 4, 5], len(uniforms), 0.25, stream(0)) == chosen
 
 
 def test_exploration_happens_about_as_often_as_epsilon_says() -> None:

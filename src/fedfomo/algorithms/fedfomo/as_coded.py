@@ -63,9 +63,12 @@ class FedFomoAsCoded(FedFomo):
         """Start without models, and with P = diag(1, …, 1)."""
         return State.start(start.num_clients)
 
-    def senders(self, state: paper.State) -> Tensor:
-        """Return whose models can be sent."""
-        return super().senders(state) if self.availability == "last_round" else cast(State, state).uploaders
+    def available(self, state: paper.State, to: ClientId, rng: torch.Generator) -> Tensor:
+        """Return whose models can be sent to a client."""
+        if self.availability == "last_round":
+            return super().available(state, to, rng)
+        senders = cast(State, state).uploaders
+        return senders[senders != to]
 
     def configure_client(self, state: paper.State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the averages behind the models."""

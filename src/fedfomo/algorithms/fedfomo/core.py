@@ -20,14 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.fedfomo.state import (
-    Download,
-    EvaluationWeights,
-    KeepsAffinity,
-    Memory,
-    State,
-    Upload,
-)
+from fedfomo.algorithms.fedfomo.state import Download, EvaluationWeights, KeepsAffinity, Memory, State, Upload
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
@@ -69,10 +62,7 @@ def weigh(reference_loss: float, losses: Tensor, distances: Tensor, can_judge: b
 
 
 def exploration_rate(round: int, epsilon: float, decay: float) -> float:
-    """ε in round t: 0.3 with 0.05 decay each round (appendix, implementation details), not below 0.
-
-    t is 1 at the first federated update, the first that has models to send.
-    """
+    """ε in round t: 0.3 with 0.05 decay each round (appendix); t is 1 at the first update that has models to send."""
     return max(0.0, epsilon - decay * round)
 
 
@@ -81,14 +71,10 @@ def choose_downloads(p: Tensor, available: Tensor, num: int, epsilon: float, rng
     random_order, ties = (available[torch.randperm(len(available), generator=rng)] for _ in range(2))
     explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
     ranked = ties[torch.argsort(p[ties], descending=True, stable=True)]  # equal ones in random order
-    return fill_slots(ranked[: 2 * num].tolist(), random_order[: 2 * num].tolist(), explore.tolist())
-
-
-def fill_slots(ranked: Sequence[int], at_random: Sequence[int], explore: Sequence[bool]) -> list[int]:
-    """Take the next unused id of the random order for an exploring slot, of the ranking for any other."""
+    orders = ranked[: 2 * num].tolist(), random_order[: 2 * num].tolist()
     chosen: list[int] = []
-    for exploring in explore:
-        chosen.append(next(n for n in (at_random if exploring else ranked) if n not in chosen))
+    for exploring in explore.tolist():
+        chosen.append(next(n for n in orders[exploring] if n not in chosen))
     return chosen
 
 
@@ -113,7 +99,7 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
     """Subtracted from epsilon in every round."""
 
     def start_server(self, start: FederationInfo) -> State:
-        """Start without models, and with P = diag(1, …, 1) (`State.start`)."""
+        """Start without models, and with P = diag(1, …, 1)."""
         return State.start(start.num_clients)
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
@@ -158,14 +144,9 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
         return Trained(Upload(own, memory.findings), replace(memory, own=own), own)
 
     # What the variants of this package override; here it is as in the paper.
-    def senders(self, state: State) -> Tensor:
-        """Return whose models can be sent, in ascending order: those of the last round."""
-        return state.last_uploaders
-
     def available(self, state: State, to: ClientId, rng: torch.Generator) -> Tensor:
-        """Return whose models can be sent to one client: all but its own."""
-        senders = self.senders(state)
-        return senders[senders != to]
+        """Return whose models can be sent to a client, in ascending order: those of the last round but its own."""
+        return state.last_uploaders[state.last_uploaders != to]
 
     def distances(self, reference: Tensor, candidates: Sequence[Tensor], num_trainable: int) -> Tensor:
         """Return ‖θ_n − θ‖: L2 over the whole vector of trainable coordinates."""

@@ -198,9 +198,8 @@ class RobustFedFomo(FedFomo):
         after = super().aggregate(state, uploads)
         if not self.one_slot_for_copies:
             return after
-        return replace(
-            cast(State, after), copies=near_duplicates(self.senders(after), after.models, after.affinity.size)
-        )
+        copies = near_duplicates(after.last_uploaders, after.models, after.affinity.size)
+        return replace(cast(State, after), copies=copies)
 
     def flag_uploads(
         self, state: paper.State, downloads: Mapping[ClientId, Download], uploads: Mapping[ClientId, Upload]
