@@ -151,8 +151,8 @@ def attack(model: Model, theta: Tensor, references: Sequence[Tensor], data: Clie
         members=scores(relative_of(data.train), population),
         validation=scores(relative_of(data.validation), population),
         fresh=scores(relative_of(dealt.fresh), population),
-        accuracy_on_members=model.score(theta, data.train).accuracy,
-        accuracy_on_fresh=model.score(theta, dealt.fresh).accuracy,
+        accuracy_on_members=model.score(theta, data.train).metric,
+        accuracy_on_fresh=model.score(theta, dealt.fresh).metric,
     )
 
 

@@ -53,7 +53,7 @@ class Wire:
         arrived = self._carried(messages_of(self._algorithm).download, download)
         personal = self._algorithm.personalise(client, arrived, self._memories[number])
         self._memories[number] = personal.memory
-        return client, arrived, problem.model.score(personal.model, data.test).accuracy
+        return client, arrived, problem.model.score(personal.model, data.test).metric
 
     def _carried(self, schema: Any, message: Any) -> Any:
         content = Envelope({}, messages.pack(message)).to_bytes(self._bits)

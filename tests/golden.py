@@ -370,7 +370,19 @@ def of_models(models: Mapping[str, Mapping[str, Tensor]]) -> str:
 
 def of_lines(lines: Iterable[Any]) -> str:
     """Hash JSON values, whatever the order of their keys."""
-    return hashlib.sha256("\n".join(json.dumps(line, sort_keys=True) for line in lines).encode()).hexdigest()
+    words = (json.dumps(_as_first_named(line), sort_keys=True) for line in lines)
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def _as_first_named(value: Any) -> Any:
+    """Return logs and results with the names that scores had when the digests were recorded."""
+    if isinstance(value, list):
+        return [_as_first_named(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if {"loss", "metric", "num_examples"} <= set(value):
+        return {"loss": value["loss"], "accuracy": value["metric"], "num_examples": value["num_examples"]}
+    return {name: _as_first_named(item) for name, item in value.items() if name != "metric"}
 
 
 CASES: dict[str, Callable[[], Digests]] = {

@@ -53,7 +53,7 @@ DIGITS = load_digits()
 SITE, SERVER = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))
 MODEL = torch.arange(SIZE).float() / SIZE
 UPLOAD = Upload(MODEL, EvaluationWeights(ids(1, 2, 3), numbers(0.5, -1, 2), numbers(0.25, 0, 0.75)))
-SCORE = {"loss": 0.5, "accuracy": 0.75, "num_examples": 4}
+SCORE = {"loss": 0.5, "metric": 0.75, "num_examples": 4}
 
 
 @dataclass(frozen=True)

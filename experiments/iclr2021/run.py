@@ -178,13 +178,13 @@ def _scores(scores: Mapping[int, Score], clients: int) -> dict[str, list[float |
     """Return accuracies and losses by client; a client that was never scored has none."""
     known = [scores.get(client) for client in range(clients)]
     return {
-        "accuracy": [None if score is None else round(score.accuracy, 6) for score in known],
+        "accuracy": [None if score is None else round(score.metric, 6) for score in known],
         "loss": [None if score is None else round_to(score.loss) for score in known],
     }
 
 
 def _mean(scores: Mapping[str, Mapping[str, Any]]) -> float | None:
-    known = [score["accuracy"] for score in scores.values() if score["accuracy"] is not None]
+    known = [score["metric"] for score in scores.values() if score["metric"] is not None]
     return round(sum(known) / len(known), 6) if known else None
 
 

@@ -191,7 +191,7 @@ def test_sums_of_another_size_are_refused() -> None:
 
 def test_points_are_learnt() -> None:
     result = simulate(points_problem(), MochaLinear(), SimulationConfig(rounds=6))
-    assert sum(score.accuracy for score in result.after_update.values()) / 6 > 0.6  # by chance: 1/3
+    assert sum(score.metric for score in result.after_update.values()) / 6 > 0.6  # by chance: 1/3
 
 
 def test_every_example_is_visited_once_an_epoch() -> None:

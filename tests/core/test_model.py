@@ -56,7 +56,7 @@ def test_the_size_of_evaluation_batches_changes_nothing_but_rounding(monkeypatch
     monkeypatch.setattr(model_module, "EVALUATION_BATCH", 7)
     pieces = model.score(model.read(), examples)
     assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
-    assert pieces.accuracy == whole.accuracy
+    assert pieces.metric == whole.metric
 
 
 def test_accuracy_counts_the_largest_output() -> None:
@@ -67,7 +67,7 @@ def test_accuracy_counts_the_largest_output() -> None:
 def test_no_examples_have_no_score() -> None:
     score = scalar_model().score(point(3), targets())
     assert math.isnan(score.loss)
-    assert math.isnan(score.accuracy)
+    assert math.isnan(score.metric)
     assert score.num_examples == 0
 
 

@@ -80,7 +80,7 @@ def test_scoring_together_is_scoring_alone(monkeypatch: pytest.MonkeyPatch) -> N
         for (theta, examples), score in zip(pairs, stacked(model).score(pairs), strict=True):
             alone = model.score(theta, examples)
             assert score.loss == pytest.approx(alone.loss, rel=1e-5)
-            assert (score.accuracy, score.num_examples) == (alone.accuracy, alone.num_examples)
+            assert (score.metric, score.num_examples) == (alone.metric, alone.num_examples)
 
 
 def test_no_examples_give_no_score() -> None:

@@ -74,7 +74,7 @@ def _model(**changes: float) -> torch.Tensor:
     return model
 
 
-SCORE = {"loss": 0.5, "accuracy": 0.75, "num_examples": 4}
+SCORE = {"loss": 0.5, "metric": 0.75, "num_examples": 4}
 
 
 def _headed(header: Header) -> bytes:
@@ -128,7 +128,7 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
     ),
     "a score in words": (
         lambda parcel: Envelope(
-            {**parcel.header, "after_training": {"loss": "x", "accuracy": 1.0, "num_examples": 1}}, parcel.tensors
+            {**parcel.header, "after_training": {"loss": "x", "metric": 1.0, "num_examples": 1}}, parcel.tensors
         ),
         "no score",
     ),
@@ -138,13 +138,13 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
             "no score",
         )
         for name, odd in {
-            "a number of 400 digits": {"accuracy": 10**400},
+            "a number of 400 digits": {"metric": 10**400},
             "minus that": {"loss": -(10**400)},
             "infinity": {"loss": float("inf")},
             "fewer than no examples": {"num_examples": -1},
             "half an example": {"num_examples": 0.5},
             "too many examples": {"num_examples": 2**53},
-            "truth": {"accuracy": True},
+            "truth": {"metric": True},
         }.items()
     },
     "a fault in numbers": (lambda parcel: Envelope({**parcel.header, "fault": 10**400}, {}), "is no text"),

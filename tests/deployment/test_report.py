@@ -42,7 +42,7 @@ def test_it_shows_what_the_server_knows(played: FederationFolder) -> None:
     assert all((client.train, client.validation) == (None, None) for client in facts.clients)
     assert facts.affinity == [[result["affinity"][slots[one]][slots[other]] for other in names] for one in names]
     (method,) = facts.methods
-    told = {name: score["accuracy"] for name, score in result["after_update"].items()}
+    told = {name: score["metric"] for name, score in result["after_update"].items()}
     assert {name: score.value for name, score in zip(names, method.scores, strict=True) if score} == told
     assert method.gains == [None] * 3
     assert "reported by the sites" in facts.metric

@@ -127,7 +127,7 @@ def test_scores_of_a_protected_site_stay_there(tmp_path: Path) -> None:
         assert slot not in line["after_update"] | line["after_training"]
         assert len(line["after_update"]) == 2
         assert int(slot) in line["answered"]
-    assert json.loads((site.models / "personalised.json").read_text())["score"]["accuracy"] >= 0
+    assert json.loads((site.models / "personalised.json").read_text())["score"]["metric"] >= 0
 
 
 def test_an_answer_that_is_sent_again_is_not_paid_again(tmp_path: Path) -> None:

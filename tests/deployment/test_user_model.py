@@ -51,7 +51,7 @@ def test_a_model_may_take_a_loss_by_its_word_and_import_what_lies_beside_it(
     (tmp_path / "sizes_of_one_site.py").write_text("WIDTH = 3\n")
     (tmp_path / "model.py").write_text(MODEL_WITH_HELPERS)
     model = load_model(tmp_path / "model.py", 3).model
-    assert (model.criterion, model.metric) == (squared_error, minus_absolute_error)
+    assert (model.criterion, model.metrics.per_example) == (squared_error, minus_absolute_error)
     (tmp_path / "model.py").write_text(MODEL_WITH_HELPERS.replace("regression", "regresion"))
     with pytest.raises(InputError, match="did you mean 'regression'"):
         load_model(tmp_path / "model.py", 3)

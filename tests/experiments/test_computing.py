@@ -86,7 +86,7 @@ def test_the_command_of_a_result_computes_the_same_run(computed: Path, tmp_path:
     assert call(*words, "--workers", "0", "--out", str(tmp_path / "run")) == 0
     record = json.loads((tmp_path / "run" / "result.json").read_text())
     for point in ("after_update", "after_training"):
-        alone = [round(record[point][str(client)]["accuracy"], 6) for client in range(15)]
+        alone = [round(record[point][str(client)]["metric"], 6) for client in range(15)]
         assert alone == content[point]["accuracy"]
 
 

@@ -48,7 +48,7 @@ def _play(seeds: range, failing: Mapping[Failing, Mapping[str, float]]) -> tuple
         for way, chances in failing.items():
             simulation, algorithm = replace(prepared.simulation, **chances), make_algorithm("fedfomo")
             result = simulate(prepared.problem, algorithm, simulation, callback=KeepLines(lines))
-            found[way].append(100 * fmean(score.accuracy for score in result.after_update.values()))
+            found[way].append(100 * fmean(score.metric for score in result.after_update.values()))
     failures = sum(len(line.get("dropped", ())) + len(line.get("late", ())) for line in lines)
     return found, len(lines), failures
 

@@ -102,7 +102,7 @@ def test_inflated_reports_stay_in_their_row(torture: Torture, monkeypatch: pytes
             if attack:
                 largest[bound] = max(largest.get(bound, 0.0), float(rows[liars].max()))
                 honest_rows[bound] = max(honest_rows.get(bound, 0.0), float(rows[honest].max()))
-            accuracy[name].append(100 * fmean(result.after_update[client].accuracy for client in honest))
+            accuracy[name].append(100 * fmean(result.after_update[client].metric for client in honest))
     means = {name: fmean(figures) for name, figures in accuracy.items()}
 
     def survives() -> bool:

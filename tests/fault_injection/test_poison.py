@@ -57,7 +57,7 @@ def under(attack: str, method: str, seed: int, liars: Sequence[int], rounds: int
 
 
 def accuracy(result: RunResult, clients: Sequence[int]) -> float:
-    return 100 * fmean(result.after_update[client].accuracy for client in clients)
+    return 100 * fmean(result.after_update[client].metric for client in clients)
 
 
 def honest_of(liars: Sequence[int]) -> list[int]:

@@ -77,7 +77,7 @@ def _faults(problem: FederatedProblem, result: RunResult) -> list[str]:
         score, size = result.after_update[client], len(data.test)
         if not bool(torch.isfinite(result.models[client]).all()):
             found.append(f"client {client}'s model is not finite")
-        if score.num_examples != size or math.isnan(score.accuracy) != (size == 0):
+        if score.num_examples != size or math.isnan(score.metric) != (size == 0):
             found.append(f"client {client}'s score is of {score.num_examples} examples, not {size}")
         if result.affinity is not None and not can_contribute(data):
             row = result.affinity.dense()[client]

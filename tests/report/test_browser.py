@@ -237,7 +237,7 @@ def large_source() -> ReportInput:
     clients, rounds = 100, 100
 
     def scores() -> dict[str, Any]:
-        return {str(c): {"loss": rng.random(), "accuracy": rng.random(), "num_examples": 30} for c in range(clients)}
+        return {str(c): {"loss": rng.random(), "metric": rng.random(), "num_examples": 30} for c in range(clients)}
 
     def upload(client: int) -> dict[str, list[float]]:
         ids = [client, *rng.sample([c for c in range(clients) if c != client], 5)]

@@ -27,7 +27,7 @@ def another(run: Path, place: Path, shift: float = 0.0, **settings: str) -> Path
     config.write_text("\n".join(lines))
     result = json.loads((place / "result.json").read_text())
     for score in result["after_update"].values():
-        score["accuracy"] += shift
+        score["metric"] += shift
     (place / "result.json").write_text(json.dumps(result))
     return place
 

@@ -90,8 +90,8 @@ def test_scores_are_those_of_the_run_and_gains_their_differences(facts: ReportDa
         score, gain = fedfomo.scores[client], fedfomo.gains[client]
         assert score is not None
         assert gain is not None
-        assert score.value == pytest.approx(kept[str(client)]["accuracy"])
-        assert gain.value == pytest.approx(kept[str(client)]["accuracy"] - alone[str(client)]["accuracy"])
+        assert score.value == pytest.approx(kept[str(client)]["metric"])
+        assert gain.value == pytest.approx(kept[str(client)]["metric"] - alone[str(client)]["metric"])
         assert score.low <= score.value <= score.high
 
 
@@ -157,7 +157,7 @@ def test_the_diagonal_of_the_cross_matrix_is_everybodys_own_score(facts: ReportD
 
 def test_curves_hold_what_the_log_holds(facts: ReportData, comparison: Path) -> None:
     lines = [json.loads(line) for line in (comparison / "fedfomo-seed-0" / "rounds.jsonl").read_text().splitlines()]
-    assert facts.curves.test_updated[2][3] == lines[2]["after_update"]["3"]["accuracy"]
+    assert facts.curves.test_updated[2][3] == lines[2]["after_update"]["3"]["metric"]
     assert facts.curves.validation_reference[3][1] == lines[3]["judged"]["1"][0]
     assert facts.curves.validation_own[3][1] == lines[3]["judged"]["1"][1]
     # Its own trained model and five others: that is all a client judges beside its reference.
@@ -461,7 +461,7 @@ def test_a_run_whose_groups_were_built_again_is_not_scored_on_other_clients_data
     found = build_report_data(load(run, data=prepare_run(run)))
     (ours,) = own(found)
     kept = json.loads((run / "result.json").read_text())["after_update"]
-    assert [score and score.value for score in ours.scores] == [kept[str(client)]["accuracy"] for client in range(6)]
+    assert [score and score.value for score in ours.scores] == [kept[str(client)]["metric"] for client in range(6)]
     assert any("would go to other clients than the run's now" in note for note in found.health.notes)
     assert not (run / "examination.json").exists()
 
@@ -491,7 +491,7 @@ def test_an_examination_of_other_numbers_of_examples_is_made_again_and_never_kep
     (ours,) = own(build_report_data(load(run, data=prepared)))
     result = json.loads((run / "result.json").read_text())
     expected = [result["after_update"][str(client)] for client in range(6)]
-    assert [score and score.value for score in ours.scores] == pytest.approx([score["accuracy"] for score in expected])
+    assert [score and score.value for score in ours.scores] == pytest.approx([score["metric"] for score in expected])
     assert [len(row) for row in read_scores(kept).figures] == [score["num_examples"] for score in expected]
     kept.unlink()
     expected[2]["num_examples"] += 1

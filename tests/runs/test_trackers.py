@@ -21,8 +21,8 @@ from toy_problems import points_problem
 LINE: dict[str, Any] = {
     "round": 0,
     "cohort": [0, 1, 2],
-    "after_update": {str(k): {"loss": float(k), "accuracy": k / 2, "num_examples": 4} for k in range(3)},
-    "after_training": {"0": {"loss": None, "accuracy": None, "num_examples": 0}},
+    "after_update": {str(k): {"loss": float(k), "metric": k / 2, "num_examples": 4} for k in range(3)},
+    "after_training": {"0": {"loss": None, "metric": None, "num_examples": 0}},
     "traffic": {"models_down": 3.0, "models_up": 3.0, "bytes_down": 30, "bytes_up": 20},
     "refused": {"2": "not finite"},
 }

@@ -54,9 +54,9 @@ def federated() -> fedfomo.FederationResult:
 
 def test_a_residual_network_with_batch_norm_federates(federated: fedfomo.FederationResult) -> None:
     assert federated.sites == ("leeds", "turin", "lyon", "porto")
-    assert min(federated.scores[site].accuracy for site in ("leeds", "turin", "lyon")) > 0.9
+    assert min(federated.scores[site].metric for site in ("leeds", "turin", "lyon")) > 0.9
     # Porto's own data teach it the opposite of what it wants: only others can help.
-    assert federated.local_scores["porto"].accuracy < 0.3
+    assert federated.local_scores["porto"].metric < 0.3
     assert federated.gains["porto"] > 0.5
 
 
@@ -88,7 +88,7 @@ def test_what_is_saved_loads_into_the_users_module(federated: fedfomo.Federation
     inputs, _ = images(1, 5, 1)
     assert torch.equal(module(inputs), federated.models["leeds"](inputs))
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["sites"]["porto"]["federated"] == federated.scores["porto"].accuracy
+    assert summary["sites"]["porto"]["federated"] == federated.scores["porto"].metric
 
 
 def of_any_size() -> nn.Module:
@@ -109,7 +109,7 @@ def test_sites_may_have_images_of_different_sizes() -> None:
     assert found.report_data.cross is not None
     scored = {name: [row[site] for row in found.report_data.cross] for site, name in enumerate(found.sites)}
     assert [scored[name][site] for site, name in enumerate(found.sites)] == pytest.approx(
-        [found.scores[name].accuracy for name in found.sites], nan_ok=True
+        [found.scores[name].metric for name in found.sites], nan_ok=True
     )
     assert all(math.isnan(value) for value in scored["porto"])
 
@@ -124,7 +124,7 @@ def test_a_report_that_cannot_be_made_does_not_cost_the_result(tmp_path: Path, m
     assert set(found.models) == set(found.scores) == {"leeds", "turin"}
     with pytest.warns(UserWarning, match=r"scores alone, since trying the models failed \(ValueError: no such thing\)"):
         said = str(found)
-    score, alone = (scores["leeds"].accuracy for scores in (found.scores, found.local_scores))
+    score, alone = (scores["leeds"].metric for scores in (found.scores, found.local_scores))
     assert f"leeds: {figure(alone, False)} → {figure(score, False)}" in said
     with pytest.warns(UserWarning, match="scores alone"):
         folder = found.save(tmp_path / "saved")
@@ -150,7 +150,7 @@ def test_datasets_any_loss_and_any_metric_work() -> None:
     )
     assert isinstance(result.models["site 2"], nn.Linear)
     assert result.models["site 2"].weight.item() == pytest.approx(-2.0, abs=0.2)
-    assert result.scores["site 2"].accuracy > -0.2  # mean absolute error
+    assert result.scores["site 2"].metric > -0.2  # mean absolute error
 
 
 def test_test_data_that_a_site_has_seen_are_noted() -> None:
@@ -178,7 +178,7 @@ def test_a_site_without_enough_data_receives_and_is_named() -> None:
     sites = {"big": (images(1, 30, 0), images(1, 30, 1)), "new": (nothing, images(1, 30, 2))}
     result = fedfomo.federate(Residual, sites, rounds=3, trainer=fedfomo.Sgd(batch_size=10), workers=0)
     assert "new has 0 training" in str(result)
-    assert result.scores["new"].accuracy > 0.9
+    assert result.scores["new"].metric > 0.9
 
 
 def test_wrong_sites_are_refused_by_name() -> None:
@@ -239,7 +239,7 @@ def test_a_site_without_validation_data_still_trains_alone() -> None:
     nothing = (torch.empty(0, 1, 6, 6), torch.empty(0, dtype=torch.int64))
     sites = {"a": (images(1, 40, 0), nothing, images(1, 40, 1)), "b": (images(1, 40, 2), images(1, 40, 3))}
     result = fedfomo.federate(Residual, sites, rounds=5, trainer=fedfomo.Sgd(batch_size=10), workers=0)
-    assert result.local_scores["a"].accuracy > 0.9
+    assert result.local_scores["a"].metric > 0.9
     assert set(result.contributors("a")) == {"b"}
 
 
@@ -414,7 +414,7 @@ def test_a_target_of_one_sample_leaves_nothing_to_test_on_and_is_noted() -> None
     sites = two_sites()
     sites["turin"] = (images(1, 8, 3), images(1, 1, 4))
     found = fedfomo.federate(Residual, sites, rounds=1, workers=0)
-    assert math.isnan(found.scores["turin"].accuracy)
+    assert math.isnan(found.scores["turin"].metric)
     assert "note: turin has no test examples: whether federating pays for it cannot be measured" in found.notes
 
 

@@ -189,7 +189,7 @@ def test_baselines_and_seeds_can_be_added_later(tmp_path: Path) -> None:
     assert not same_models(more, more.further_seeds[1])
     (fedfomo_facts,) = [facts for facts in more.report_data.methods if facts.method == "fedfomo"]
     assert fedfomo_facts.gain_seeds == 2
-    means = [sum(result.scores[site].accuracy for site in result.sites) / 4 for result in (more, more.further_seeds[1])]
+    means = [sum(result.scores[site].metric for site in result.sites) / 4 for result in (more, more.further_seeds[1])]
     assert fedfomo_facts.seed_means == pytest.approx(means)
     assert {facts.method for facts in more.report_data.methods} == {"local", "ditto", "fedfomo"}
 

@@ -124,7 +124,7 @@ Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
 def _accuracies(folder: Path, offices: Sequence[str], seeds: Sequence[int]) -> Accuracies:
     from fedfomo.runs.run import read_record
 
-    records = {m: [read_record(folder / f"{m}-seed-{seed}").accuracies() for seed in seeds] for m in NAMES}
+    records = {m: [read_record(folder / f"{m}-seed-{seed}").figures() for seed in seeds] for m in NAMES}
     return {
         method: {office: [100 * run[client] for run in runs] for client, office in enumerate(offices)}
         for method, runs in records.items()

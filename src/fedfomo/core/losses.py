@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedfomo.core.model import Loss, Metric, accuracy
+from fedfomo.core.metrics import Metric, Metrics, SetMetric, name_of
+from fedfomo.core.model import Loss, accuracy
 from fedfomo.errors import require, unknown
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised, what is measured, and what the measure is called."""
+    """What is minimised, and what is measured."""
 
     loss: Loss
-    metric: Metric
-    name: str
+    metrics: Metrics
+
+    @property
+    def name(self) -> str:
+        """What the primary metric is called."""
+        return self.metrics.leading
 
 
 def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -52,28 +58,36 @@ def accuracy_of_classes(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "classification": Objective(nn.functional.cross_entropy, accuracy, "accuracy"),
-    "regression": Objective(squared_error, minus_absolute_error, "minus the absolute error"),
-    "multilabel": Objective(labels_loss, labels_right, "share of labels right"),
+    "classification": Objective(nn.functional.cross_entropy, Metrics(accuracy, "accuracy")),
+    "regression": Objective(squared_error, Metrics(minus_absolute_error, "minus the absolute error")),
+    "multilabel": Objective(labels_loss, Metrics(labels_right, "share of labels right")),
 }
 """By the word that `federate` takes for a loss."""
 
 
-def objective_of(loss: Loss | str, metric: Metric | None) -> Objective:
-    """Complete what a user gave: a word chooses both loss and metric, and either may be the user's own."""
+def objective_of(
+    loss: Loss | str,
+    metric: Metric | None = None,
+    metrics: Mapping[str, SetMetric] | None = None,
+    primary: str | None = None,
+) -> Objective:
+    """Complete what a user gave: a word chooses both loss and metric, and either may be the user's own.
+
+    `metrics` are of all outputs at once, beside the metric of single examples; the first of them leads, or `primary`.
+    A loss of one's own with `metrics` and without `metric` has no figure of single examples.
+    """
+    is_mapping = metrics is None or isinstance(metrics, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
+    require(is_mapping, f'metrics are functions by name, such as {{"auc": auc}}, not {metrics!r}')
     if isinstance(loss, str):
         if loss not in OBJECTIVES:
             raise unknown("loss", loss, OBJECTIVES)
         known = OBJECTIVES[loss]
-        return known if metric is None else Objective(known.loss, metric, _name(metric))
-    return (
-        Objective(loss, accuracy_of_classes, "accuracy") if metric is None else Objective(loss, metric, _name(metric))
-    )
-
-
-def _name(metric: Metric) -> str:
-    name = getattr(metric, "__name__", "metric")
-    return "metric" if name == "<lambda>" else name.replace("_", " ").strip()
+        criterion, single, name = known.loss, known.metrics.per_example, known.name
+    else:
+        criterion, single, name = loss, None if metrics else accuracy_of_classes, "accuracy"
+    if metric is not None:
+        single, name = metric, name_of(metric)
+    return Objective(criterion, Metrics(single, name, dict(metrics or {}), primary or ""))
 
 
 def _alike(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -14,14 +13,12 @@ from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
 from fedfomo.core.loss_shapes import require_one_label_each
+from fedfomo.core.metrics import Measurement, Metric, Metrics, Score
 from fedfomo.core.parameters import Layout
 from fedfomo.errors import InputError, require
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From outputs and labels to the batch's mean loss (or one loss per example)."""
-
-Metric = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels to one figure per example; higher is better."""
 
 # Scoring needs no gradients, so batches can be larger than in training; still larger ones leave the cache.
 EVALUATION_BATCH = 200
@@ -51,15 +48,6 @@ def per_example(loss: Loss) -> Loss:
     return losses
 
 
-@dataclass(frozen=True)
-class Score:
-    """How one model does on one set of examples; NaN when the set is empty."""
-
-    loss: float
-    accuracy: float
-    num_examples: int
-
-
 class Model:
     """An architecture with its loss: everything about a network but its parameters.
 
@@ -72,13 +60,13 @@ class Model:
         self,
         module: nn.Module,
         loss: Loss = nn.functional.cross_entropy,
-        metric: Metric = accuracy,
+        metric: Metric | Metrics = accuracy,
         channels_last: bool = False,
     ) -> None:
         self.layout = Layout.of(module, channels_last)
         self.architecture = module
         self.criterion = loss
-        self.metric = metric
+        self.metrics = Metrics.of(metric)
         self.device = next(module.parameters()).device
         self._theta = self.layout.flatten(module).to(self.device)
         self._gradient = torch.zeros(self.layout.num_trainable, device=self.device)
@@ -152,18 +140,12 @@ class Model:
 
     @torch.no_grad()
     def score(self, theta: Tensor, examples: Examples) -> Score:
-        """Return the exact sample means of loss and metric at θ, in evaluation mode."""
+        """Return the exact sample mean of the loss, and all metrics, at θ, in evaluation mode."""
         if len(examples) == 0:
             return Score(float("nan"), float("nan"), 0)
-        self.load(theta)
-        self._set_mode(training=False)
-        loss, metric = 0.0, 0.0
-        for batch in examples.batches(EVALUATION_BATCH):
-            batch = batch.to(self.device)
-            outputs = self._outputs(batch)
-            loss += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
-            metric += float(self.metric(outputs, batch.labels).double().sum())
-        return Score(loss / len(examples), metric / len(examples), len(examples))
+        measured = Measurement(self.metrics)
+        loss = self._walk(theta, examples, measured.add)
+        return measured.score(loss, len(examples))
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, examples: Examples) -> Tensor:
@@ -178,12 +160,34 @@ class Model:
         self.load(theta)
         self._set_mode(training=False)
         batches = (batch.to(self.device) for batch in examples.batches(EVALUATION_BATCH))
-        figures = [self.metric(self._outputs(batch), batch.labels).double().flatten().cpu() for batch in batches]
+        metric = self.metrics.per_example
+        if metric is None:
+            return torch.full((len(examples),), float("nan"), dtype=torch.float64)
+        figures = [metric(self._outputs(batch), batch.labels).double().flatten().cpu() for batch in batches]
         return torch.cat(figures) if figures else torch.empty(0, dtype=torch.float64)
 
+    @torch.no_grad()
+    def answers(self, theta: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return all outputs at θ, in evaluation mode, and the labels beside them."""
+        found: list[tuple[Tensor, Tensor]] = []
+        self._walk(theta, examples, lambda outputs, labels: found.append((outputs.cpu(), labels.cpu())))
+        return torch.cat([outputs for outputs, _ in found]), torch.cat([labels for _, labels in found])
+
+    @torch.no_grad()
     def loss(self, theta: Tensor, examples: Examples) -> float:
-        """Return the exact sample mean of the loss at θ, in evaluation mode."""
-        return self.score(theta, examples).loss
+        """Return the exact sample mean of the loss at θ, in evaluation mode; nothing else is measured."""
+        return self._walk(theta, examples, lambda _outputs, _labels: None) if len(examples) else float("nan")
+
+    def _walk(self, theta: Tensor, examples: Examples, see: Callable[[Tensor, Tensor], None]) -> float:
+        self.load(theta)
+        self._set_mode(training=False)
+        loss = 0.0
+        for batch in examples.batches(EVALUATION_BATCH):
+            batch = batch.to(self.device)
+            outputs = self._outputs(batch)
+            loss += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
+            see(outputs, batch.labels)
+        return loss / len(examples)
 
     @torch.no_grad()
     def check_examples(self, theta: Tensor, examples: Examples) -> None:
@@ -197,7 +201,10 @@ class Model:
             kind = type(outputs).__name__
             require(isinstance(outputs, Tensor), f"the model gives a {kind}: its outputs must be one tensor")  # pyright: ignore[reportUnnecessaryIsInstance]
             step = f"the metric cannot take {_described(outputs, few.labels)} of"
-            metric = self.metric(outputs, few.labels)
+            figures = (
+                self.metrics.per_example(outputs, few.labels) if self.metrics.per_example else torch.zeros(len(few))
+            )
+            self.metrics.measure_sets(outputs.cpu(), few.labels.cpu())
             step = f"the loss cannot take {_described(outputs, few.labels)} of"
             require_one_label_each(self.criterion, outputs, few.labels)
             loss = self.criterion(outputs, few.labels)
@@ -208,8 +215,9 @@ class Model:
         except Exception as error:  # whatever a user's own code raises
             raise InputError(f"{step} these examples ({type(error).__name__}: {error})") from error
         require(loss.numel() in (1, len(few)), f"the loss gives {tuple(loss.shape)}: give the mean, or one per example")
-        is_per_example = isinstance(metric, Tensor) and metric.numel() == len(few)  # pyright: ignore[reportUnnecessaryIsInstance]
-        require(is_per_example, "the metric must give one figure per example")
+        is_per_example = isinstance(figures, Tensor) and figures.numel() == len(few)  # pyright: ignore[reportUnnecessaryIsInstance]
+        way_out = 'one of all outputs at once goes into metrics={"name": function}'
+        require(is_per_example, f"the metric must give one figure per example: {way_out}")
 
     def rebuilt(self, build: Callable[[nn.Module], nn.Module]) -> Model:
         """Return a model with the same loss and metric around another network that is built from this one's.
@@ -218,7 +226,7 @@ class Model:
         """
         given = copy.deepcopy(self.architecture)
         built = build(given)
-        return self if built is given else Model(built, self.criterion, self.metric, self.layout.channels_last)
+        return self if built is given else Model(built, self.criterion, self.metrics, self.layout.channels_last)
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""

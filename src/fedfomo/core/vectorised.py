@@ -8,6 +8,7 @@ order than one by one, so results agree to rounding and not to the bit.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -104,22 +105,27 @@ class Stack:
         return list(thetas.cpu())
 
     @torch.no_grad()
-    def score(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
-        """Return the mean loss and metric of every θ on its examples; NaN where there are none."""
+    def score(self, pairs: Sequence[tuple[Tensor, Examples]], measured: Sequence[bool] | None = None) -> list[Score]:
+        """Return the mean loss and metrics of every θ on its examples; NaN where there are none.
+
+        Where `measured` says no, metrics of sets are left out: only the loss is asked for.
+        """
+        measured = measured or [True] * len(pairs)
         scores: list[Score] = []
         longest = max((len(examples) for _, examples in pairs), default=0)
         size = max(1, SCORED_AT_ONCE // max(1, longest * pairs[0][1].inputs[:1].numel())) if pairs else 1
         for start in range(0, len(pairs), size):
-            scores += self._score(pairs[start : start + size])
+            scores += self._score(pairs[start : start + size], measured[start : start + size])
         return scores
 
-    def _score(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
+    def _score(self, pairs: Sequence[tuple[Tensor, Examples]], measured: Sequence[bool]) -> list[Score]:
         sets = list({id(examples): examples for _, examples in pairs}.values())
         position = {id(examples): place for place, examples in enumerate(sets)}
         device = self._model.device
         of = torch.tensor([position[id(examples)] for _, examples in pairs], device=device)
         inputs, labels = _side_by_side(sets, device)
-        outputs = self._forward(torch.stack([theta for theta, _ in pairs]).to(device), inputs[of]).flatten(0, 1)
+        apart = self._forward(torch.stack([theta for theta, _ in pairs]).to(device), inputs[of])
+        outputs = apart.flatten(0, 1)
         sizes = torch.tensor([len(examples) for _, examples in pairs], device=device)
         counts = (torch.arange(inputs.shape[1], device=device) < sizes[:, None]).double()
 
@@ -129,8 +135,18 @@ class Stack:
             return (kept.sum(1) / sizes).tolist()
 
         losses = mean(self._loss(outputs, labels[of].flatten(0, 1)))
-        metrics = mean(self._model.metric(outputs, labels[of].flatten(0, 1)))
-        return [Score(*figures) for figures in zip(losses, metrics, sizes.tolist(), strict=True)]
+        metrics = self._model.metrics
+        figures = metrics.per_example
+        means = mean(figures(outputs, labels[of].flatten(0, 1))) if figures else [math.nan] * len(pairs)
+        scores: list[Score] = []
+        for place, (_, examples) in enumerate(pairs):
+            number, of_sets = len(examples), dict[str, float]()
+            if not (metrics.of_sets and measured[place] and number):
+                scores.append(Score(losses[place], means[place], number))
+                continue
+            of_sets = metrics.measure_sets(apart[place, :number].cpu(), examples.labels)
+            scores.append(metrics.score(losses[place], means[place], of_sets, number))
+        return scores
 
     def _forward(self, thetas: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():

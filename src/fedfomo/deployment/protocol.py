@@ -12,8 +12,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load, save
@@ -22,7 +22,7 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.archives import MOST_HEADER, header_length
 from fedfomo.core.messages import Flat, MessageError
-from fedfomo.core.model import Score
+from fedfomo.core.metrics import Score
 
 BLOCK = 1024  # coordinates that share a smallest and a largest value
 RESTORED_AT_ONCE = 64  # blocks
@@ -145,6 +145,8 @@ def _apart(flat: Mapping[str, Tensor]) -> Flat:
 
 
 ECHOED = ("federation", "attempt", "round", "kind", "slot")
+MOST_METRICS = 20  # that a site may tell of
+LONGEST_METRIC = 100  # characters of a name
 """What an answer repeats of its request's header."""
 
 
@@ -171,11 +173,18 @@ def read_score(content: Any) -> Score | None:
     """Read what a site says of its model; refuse anything else."""
     if content is None:
         return None
-    names = [field.name for field in fields(Score)]
-    is_score = isinstance(content, dict) and sorted(content) == sorted(names)  # pyright: ignore[reportUnknownArgumentType]
-    if not (is_score and all(_is_number(content[name]) for name in names) and _is_count(content["num_examples"])):
-        raise messages.MessageError("what it says of its model is no score")
-    return Score(**content)
+    fault = messages.MessageError("what it says of its model is no score")
+    if not isinstance(content, dict):
+        raise fault
+    told = cast(dict[str, Any], content)
+    metrics = told.get("metrics", {})
+    is_score = sorted(set(told) - {"metrics"}) == ["loss", "metric", "num_examples"] and isinstance(metrics, dict)
+    named = cast(dict[Any, Any], metrics) if is_score else {}
+    is_named = len(named) <= MOST_METRICS and all(type(name) is str and len(name) <= LONGEST_METRIC for name in named)
+    figures = [*(told[name] for name in ("loss", "metric", "num_examples")), *named.values()] if is_score else []
+    if not (is_score and is_named and all(map(_is_number, figures)) and _is_count(told["num_examples"])):
+        raise fault
+    return Score.from_dict(told)
 
 
 def _is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from fedfomo.core.model import Score
+from fedfomo.core.metrics import Score, renamed
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.settings import FederationFolder, Site
 from fedfomo.errors import listed, require
@@ -62,21 +62,19 @@ def load_federation(folder: FederationFolder) -> ReportInput:
 
 def _line(line: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
     """Write a line of the server's log as runs have it, with sites by number in place of their slots."""
-    named = ("refused", "suspected", "after_update", "after_training")
+    named, scored = ("refused", "suspected"), ("after_update", "after_training")
     return {
         "round": line["round"],
         "cohort": [numbers[slot] for slot in line["cohort"]],
         "uploads": {str(numbers[slot]): {} for slot in line["answered"]},
         "traffic": {"models_down": None, "bytes_down": line["bytes_sent"], "bytes_up": line["bytes_received"]},
         **{part: {str(numbers[int(slot)]): value for slot, value in line[part].items()} for part in named},
+        **{part: {str(numbers[int(slot)]): renamed(told) for slot, told in line[part].items()} for part in scored},
     }
 
 
 def _score(reported: Mapping[str, Any] | None) -> Score:
-    if reported is None:
-        return Score(math.nan, math.nan, 0)
-    loss, accuracy = (math.nan if reported[name] is None else reported[name] for name in ("loss", "accuracy"))
-    return Score(loss, accuracy, reported["num_examples"])
+    return Score(math.nan, math.nan, 0) if reported is None else Score.from_dict(reported)
 
 
 def _ended(scores: Mapping[int, Score], traffic: Mapping[str, Any]) -> FinalResult:

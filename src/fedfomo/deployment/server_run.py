@@ -152,7 +152,7 @@ class _ServerRun(Runner):
         result = {
             "method": self._config.method,
             "rounds": self._config.rounds,
-            "after_update": {names[slot]: asdict(score) for slot, score in self._transport.after_update.items()},
+            "after_update": {names[slot]: score.as_dict() for slot, score in self._transport.after_update.items()},
             "without_last_update": sorted(members - {names[slot] for slot in self._transport.answered}),
             "left": sorted(set(names.values()) - members),
             "refusals": {names[slot]: number for slot, number in last.refusals.items()},
@@ -179,8 +179,8 @@ class _ServerRun(Runner):
             "faults": dict(sorted(self._connections.faults.items())),
             "refused": dict(result.refused),
             "suspected": dict(result.suspected),
-            "after_update": {slot: asdict(score) for slot, score in sorted(transport.after_update.items())},
-            "after_training": {slot: asdict(score) for slot, score in sorted(transport.after_training.items())},
+            "after_update": {slot: score.as_dict() for slot, score in sorted(transport.after_update.items())},
+            "after_training": {slot: score.as_dict() for slot, score in sorted(transport.after_training.items())},
             "bytes_sent": self._connections.bytes_sent,
             "bytes_received": self._connections.bytes_received,
         }

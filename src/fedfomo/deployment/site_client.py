@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ class SiteClient:
         models.mkdir(mode=0o700, exist_ok=True)
         state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
         write_atomically(models / "personalised.safetensors", save(state))
-        facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": score and asdict(score)}
+        facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": score and score.as_dict()}
         write_atomically(models / "personalised.json", json.dumps(facts, indent=1).encode())
 
 
@@ -241,9 +241,14 @@ class _Task:
         return self.model.score(theta, self.data.test)
 
 
-def _score_to_dict(score: Score) -> dict[str, float]:
-    """Return a score as plain values; an infinite loss becomes undefined, since the server takes no infinities."""
-    return {name: math.nan if math.isinf(value) else value for name, value in asdict(score).items()}
+def _score_to_dict(score: Score) -> dict[str, Any]:
+    """Return a score as plain values; what is infinite becomes undefined, since the server takes no infinities."""
+
+    def finite(value: float) -> float:
+        return math.nan if math.isinf(value) else value
+
+    metrics = {name: finite(value) for name, value in score.metrics.items()}
+    return replace(score, loss=finite(score.loss), metric=finite(score.metric), metrics=metrics).as_dict()
 
 
 def _pack_and_log(answer: Envelope, bits: int = 32) -> bytes:

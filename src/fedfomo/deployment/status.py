@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from fedfomo.core.metrics import Score
 from fedfomo.deployment.audit_log import examine
 from fedfomo.deployment.settings import FederationFolder
 from fedfomo.io import printable, read_json
@@ -45,7 +47,9 @@ def _progress(status: dict[str, Any]) -> Iterator[str]:
 def _result(result: dict[str, Any]) -> Iterator[str]:
     yield "finished; every site's model is in its folder, models/personalised.safetensors"
     for site, score in sorted(result["after_update"].items()):
-        if score["accuracy"] is not None:
-            yield f"{site}: {score['accuracy']:.3f} on {score['num_examples']} test examples"
+        known = Score.from_dict(score)
+        if not math.isnan(known.metric):
+            further = "".join(f", {printable(name)} {value:.3f}" for name, value in known.metrics.items())
+            yield f"{site}: {known.metric:.3f} on {known.num_examples} test examples{further}"
     for site in result["without_last_update"]:
         yield f"{site}: was not there for the last update; it has the model of its last round"

@@ -19,6 +19,8 @@ from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import require
 from fedfomo.runs.site_data import VALIDATION_FRACTION, check_data, client_data
 
+MEASURES = ("metric", "metrics", "primary")  # what `model.py` may say of how models are judged
+
 
 @dataclass(frozen=True)
 class UserModel:
@@ -39,8 +41,10 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> User
     if channels_last is None:
         shape = getattr(module, "INPUT_SHAPE", None)
         channels_last = shape is not None and prefers_channels_last(network, torch.zeros(2, *shape))
-    objective = objective_of(getattr(module, "loss", "classification"), getattr(module, "metric", None))
-    model = Model(network, objective.loss, objective.metric, channels_last)
+    objective = objective_of(
+        getattr(module, "loss", "classification"), *(getattr(module, name, None) for name in MEASURES)
+    )
+    model = Model(network, objective.loss, objective.metrics, channels_last)
     trainer: Any = getattr(module, "trainer", None)
     can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
     require(can_train, f"trainer in {path} is a {type(trainer).__name__}: give a fedfomo.Trainer")

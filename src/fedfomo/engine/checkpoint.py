@@ -140,7 +140,7 @@ class Checkpoints:
             for name in ("memories", "models", "ledgers", "refusals"):
                 inner[name] = {int(client): content for client, content in inner[name].items()}
             scores = inner["scores_after_training"]
-            inner["scores_after_training"] = {int(client): Score(**score) for client, score in scores.items()}
+            inner["scores_after_training"] = {int(client): Score.from_dict(score) for client, score in scores.items()}
             found = Checkpoint(**inner)
             found.files()  # a manifest that was forged may name what are no files
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):

@@ -107,13 +107,13 @@ def _method(name: str, ended: FinalResult, local: FinalResult | None) -> MethodF
 
 def _estimate(ended: FinalResult, client: int) -> Estimate | None:
     score = ended.scores[client]
-    if score.num_examples == 0 or not math.isfinite(score.accuracy):
+    if score.num_examples == 0 or not math.isfinite(score.metric):
         return None
     if ended.examples is not None:
         return intervals.of_mean(ended.examples.figures[client])
-    if 0 <= score.accuracy <= 1:
-        return intervals.of_share(score.accuracy, score.num_examples)
-    return Estimate(score.accuracy, math.nan, math.nan)
+    if 0 <= score.metric <= 1:
+        return intervals.of_share(score.metric, score.num_examples)
+    return Estimate(score.metric, math.nan, math.nan)
 
 
 def _gain(ended: FinalResult, local: FinalResult, client: int) -> Estimate | None:
@@ -126,8 +126,8 @@ def _gain(ended: FinalResult, local: FinalResult, client: int) -> Estimate | Non
 
 
 def _is_share(source: ReportInput) -> bool:
-    ends = [score.accuracy for ended in source.ended.values() for score in ended.scores.values()]
-    course: list[float | None] = [score["accuracy"] for line in source.lines for score in line["after_update"].values()]
+    ends = [score.metric for ended in source.ended.values() for score in ended.scores.values()]
+    course: list[float | None] = [score["metric"] for line in source.lines for score in line["after_update"].values()]
     known = [value for value in (*ends, *course) if value is not None and math.isfinite(value)]
     return all(0 <= value <= 1 for value in known)
 
@@ -253,8 +253,8 @@ def _curves(source: ReportInput) -> Curves:
 
     return Curves(
         rounds=[line["round"] + 1 for line in lines],
-        test_updated=rows("after_update", "accuracy"),
-        test_trained=rows("after_training", "accuracy"),
+        test_updated=rows("after_update", "metric"),
+        test_trained=rows("after_training", "metric"),
         validation_reference=losses("reference"),
         validation_own=losses("own"),
     )

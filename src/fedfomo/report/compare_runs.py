@@ -153,4 +153,4 @@ def _of_all_seeds(runs: Mapping[int, Path]) -> dict[ClientKey, float]:
 
 def _accuracies(folder: Path) -> dict[int, float]:
     """Return the accuracies of those who have test examples."""
-    return {client: value for client, value in read_record(folder).accuracies().items() if math.isfinite(value)}
+    return {client: value for client, value in read_record(folder).figures().items() if math.isfinite(value)}

@@ -25,7 +25,7 @@ from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentCo
 from fedfomo.runs.config_io import named, to_cli
 from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
 from fedfomo.runs.provenance import clients_of, read_environment, same_clients
-from fedfomo.runs.records import RunRecord, load_models, read_record
+from fedfomo.runs.records import RunRecord, load_models, read_record, read_rounds
 from fedfomo.runs.run import read_config
 from fedfomo.runs.setup import prepare
 from fedfomo.simulation.problem import FederatedProblem
@@ -115,7 +115,7 @@ def load(
         seed=asked.seed,
         rounds_planned=asked.rounds,
         clients=clients,
-        lines=read_lines(folder / "rounds.jsonl"),
+        lines=read_rounds(folder),
         seconds={line["round"]: line for line in read_lines(folder / "seconds.jsonl")},
         ended=results,
         affinity=record.affinity if record else None,
@@ -343,8 +343,8 @@ def _gains(runs: Mapping[Path, RunRecord]) -> list[list[float]]:
     for run, record in runs.items():
         local = run.parent / f"local-seed-{record.seed}"
         if (local / "result.json").exists() and _had_same_clients(run, local):
-            alone = read_record(local).accuracies()
-            gaps = (value - alone[client] for client, value in record.accuracies().items())
+            alone = read_record(local).figures()
+            gaps = (value - alone[client] for client, value in record.figures().items())
             gains.append([gap for gap in gaps if math.isfinite(gap)])
     return [of_seed for of_seed in gains if of_seed]
 

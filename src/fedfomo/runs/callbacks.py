@@ -17,33 +17,36 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedfomo.core.metrics import Score
 from fedfomo.errors import InputError, unknown
 from fedfomo.runs.records import percentile
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 
 if TYPE_CHECKING:
     from fedfomo.core.client import ClientId
-    from fedfomo.core.model import Score
 
 
 class RunBar(Callback):
     """Follows one run: a bar in a terminal, a line every now and then elsewhere."""
 
-    def __init__(self, console: Console, title: str, rounds: int, cohort: int, clients: int) -> None:
+    def __init__(
+        self, console: Console, title: str, rounds: int, cohort: int, clients: int, metric: str = "accuracy"
+    ) -> None:
         self._console = console
+        self._metric = metric
         self._title = title
         self._rounds = rounds
         self._cohort = cohort
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),
-            TextColumn("{task.fields[accuracy]}"),
+            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(compact=True),
             console=console,
             transient=True,
         )
         # The last federated update visits every client once more.
-        self._task = self._progress.add_task(title, total=rounds * cohort + clients, accuracy="")
+        self._task = self._progress.add_task(title, total=rounds * cohort + clients, figures="")
 
     def __enter__(self) -> RunBar:
         if self._console.is_terminal:
@@ -63,19 +66,19 @@ class RunBar(Callback):
         self._progress.advance(self._task)
 
     def round_done(self, finished: FinishedRound) -> None:
-        """Show the accuracy of the clients that took part; who dropped out was not counted before."""
+        """Show the metric of the clients that took part; who dropped out was not counted before."""
         number = finished.round + 1
         self._progress.update(self._task, completed=number * self._cohort)
         if not finished.after_update:
             return
-        accuracy = f"accuracy {_mean(finished.after_update):.3f}, trained {_mean(finished.after_training):.3f}"
-        self._progress.update(self._task, accuracy=f"round {number}/{self._rounds}  {accuracy}")
+        means = f"{self._metric} {_mean(finished.after_update):.3f}, trained {_mean(finished.after_training):.3f}"
+        self._progress.update(self._task, figures=f"round {number}/{self._rounds}  {means}")
         if not self._console.is_terminal and number % max(1, self._rounds // 4) == 0:
-            self._console.print(f"{self._title}: round {number}/{self._rounds}, {accuracy}")
+            self._console.print(f"{self._title}: round {number}/{self._rounds}, {means}")
 
 
 def _mean(scores: Mapping[ClientId, Score]) -> float:
-    known = [score.accuracy for score in scores.values() if math.isfinite(score.accuracy)]
+    known = [score.metric for score in scores.values() if math.isfinite(score.metric)]
     return fmean(known) if known else math.nan
 
 
@@ -101,7 +104,11 @@ def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
 
 @contextmanager
 def track_run(
-    names: Sequence[str], folder: Path, config: Mapping[str, Any], tell: Callable[[str], None]
+    names: Sequence[str],
+    folder: Path,
+    config: Mapping[str, Any],
+    tell: Callable[[str], None],
+    metric: str = "accuracy",
 ) -> Generator[Callback | None]:
     """Open the trackers that were asked for, for one run. One that fails is left out from then on; the run goes on."""
     trackers: dict[str, Tracker] = {}
@@ -119,7 +126,7 @@ def track_run(
 
     class Tracked(Callback):
         def round_done(self, finished: FinishedRound) -> None:
-            each(lambda tracker: tracker.log(finished.round + 1, figures_of(finished.line)))
+            each(lambda tracker: tracker.log(finished.round + 1, figures_of(finished.line, metric)))
 
     try:
         for name in names:
@@ -134,16 +141,18 @@ def track_run(
         each(lambda tracker: tracker.close())
 
 
-def figures_of(line: Mapping[str, Any]) -> dict[str, float]:
+def figures_of(line: Mapping[str, Any], metric: str = "accuracy") -> dict[str, float]:
     """Digest a round's line of the log: means, and never the mean alone."""
     figures: dict[str, float] = {}
     for point in ("after_update", "after_training"):
-        for figure in ("accuracy", "loss"):
-            values = sorted(score[figure] for score in line[point].values() if score[figure] is not None)
+        scores = [Score.from_dict(score) for score in line[point].values()]
+        named = {name: [s.metrics[name] for s in scores if name in s.metrics] for s in scores for name in s.metrics}
+        for figure, of in {metric: [s.metric for s in scores], "loss": [s.loss for s in scores], **named}.items():
+            values = sorted(value for value in of if not math.isnan(value))
             if values:
-                tail = 0.1 if figure == "accuracy" else 0.9
+                tail = 0.9 if figure == "loss" else 0.1
                 figures[f"{point}/{figure}/mean"] = fmean(values)
-                figures[f"{point}/{figure}/worst"] = values[0] if figure == "accuracy" else values[-1]
+                figures[f"{point}/{figure}/worst"] = values[-1] if figure == "loss" else values[0]
                 figures[f"{point}/{figure}/p{100 * tail:.0f}"] = percentile(values, tail)
     figures |= {f"traffic/{what}": float(amount) for what, amount in line["traffic"].items()}
     figures["clients/took_part"] = float(len(line["cohort"]) - len(line.get("dropped", ())))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tomli_w
 
@@ -42,6 +42,7 @@ class SitesConfig:
     metric: str
     privacy: dict[str, Any]
     sites: list[str]
+    metrics: list[str] = field(default_factory=list[str])  # of all outputs at once; the one that leads is `metric`
 
     def as_toml(self) -> str:
         """Spell it out for config.toml."""
@@ -78,10 +79,10 @@ def check_same_call(folder: Path, config: SitesConfig, environment: Mapping[str,
     check_method_file(folder, config.method)
     begun, then = read_sites_config(folder), read_environment(folder)
     way_out = "give the same again, or another folder in out="
-    for field in fields(SitesConfig):
-        old, new = getattr(begun, field.name), getattr(config, field.name)
-        is_same = field.name == "call" or old == new
-        require(is_same, f"{folder} was begun with {field.name} = {old!r}, and now it is {new!r}: {way_out}")
+    for setting in fields(SitesConfig):
+        old, new = getattr(begun, setting.name), getattr(config, setting.name)
+        is_same = setting.name == "call" or old == new
+        require(is_same, f"{folder} was begun with {setting.name} = {old!r}, and now it is {new!r}: {way_out}")
     data, known = environment["sites"], then.get("sites", {})
     others = [name for name in data if data[name] != known.get(name)]
     require(not others, f"{folder} was begun with other data of {listed(others)}: {way_out}")
@@ -119,7 +120,9 @@ def sites_environment(
 
 def digest_of(config: SitesConfig, environment: Mapping[str, Any]) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
-    settings = {name: value for name, value in asdict(config).items() if name != "call"}
+    settings = {
+        name: value for name, value in asdict(config).items() if name != "call" and (name != "metrics" or value)
+    }
     versions = [version(name) for name in ("fedfomo", "torch")]
     decisive = (settings, versions, environment["sites"], environment["model"], *method_file(config.method).values())
     return hashlib.sha256(repr(decisive).encode()).hexdigest()
@@ -150,6 +153,9 @@ def spell(value: Any) -> str:
     # A function is the user's own: its name is what finds it again, which its address does not.
     if hasattr(value, "__name__"):
         return value.__name__
+    if isinstance(value, Mapping):
+        named = cast(Mapping[Any, Any], value).items()
+        return "{" + ", ".join(f"{name!r}: {spell(item)}" for name, item in named) + "}"
     text = repr(value)
     if re.search(r" at 0x[0-9a-f]+", text) is None:
         return text
@@ -166,7 +172,10 @@ def _model_digest(problem: FederatedProblem) -> str:
         for own in problem.clients[:MOST_PROBED]:
             for examples in (own.train, own.validation, own.test):
                 few = next(examples.batches(PROBES), examples)
-                digest.update(repr(model.score(initial, few)).encode())
+                score = model.score(initial, few)
+                named = f", metrics={dict(score.metrics)!r}" if score.metrics else ""
+                figures = f"loss={score.loss!r}, accuracy={score.metric!r}, num_examples={score.num_examples}{named}"
+                digest.update(f"Score({figures})".encode())
                 if len(few):
                     digest.update(model.outputs(initial, few).contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from fedfomo.core.archives import read_tensors
-from fedfomo.core.model import Model, Score
+from fedfomo.core.metrics import Score, renamed
+from fedfomo.core.model import Model
 from fedfomo.core.round import CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import reading
-from fedfomo.io import to_json, write_atomically
+from fedfomo.io import read_lines, to_json, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.simulation.simulate import DENSE_LIMIT
 
@@ -39,9 +40,9 @@ class Summary:
     num_clients: int  # those with test examples
 
 
-def summarise(accuracies: Mapping[int, float], local: Mapping[int, float] | None = None) -> Summary:
-    """Summarise accuracies by client, leaving out clients without test examples."""
-    known = {client: value for client, value in accuracies.items() if math.isfinite(value)}
+def summarise(figures: Mapping[int, float], local: Mapping[int, float] | None = None) -> Summary:
+    """Summarise figures by client, leaving out clients without test examples."""
+    known = {client: value for client, value in figures.items() if math.isfinite(value)}
     if not known:
         return Summary(math.nan, math.nan, math.nan, math.nan, None, None, 0)
     values = sorted(known.values())
@@ -79,14 +80,29 @@ class RunRecord:
     groups_found: list[int] | None  # by clustering the affinity matrix
     group_agreement: float | None  # adjusted Rand index between the two
     seconds: float  # of the process that finished the run
+    metric: str = "accuracy"  # the name of the primary metric
 
-    def accuracies(self, point: str = "after_update") -> dict[int, float]:
-        """Return each client's test accuracy at one of the two points of evaluation."""
-        return {client: score.accuracy for client, score in getattr(self, point).items()}
+    def figures(self, point: str = "after_update") -> dict[int, float]:
+        """Return each client's primary metric on its test examples at one of the two points of evaluation."""
+        return {client: score.metric for client, score in getattr(self, point).items()}
 
     def summary(self, local: RunRecord | None = None, point: str = "after_update") -> Summary:
-        """Summarise the accuracies, beside those of local training if these are given."""
-        return summarise(self.accuracies(point), local.accuracies() if local else None)
+        """Summarise the primary metric, beside that of local training if it is given."""
+        return summarise(self.figures(point), local.figures() if local else None)
+
+
+def read_rounds(folder: Path) -> list[dict[str, Any]]:
+    """Read the log of a run, line by line, with scores under today's names."""
+    return [
+        {
+            **line,
+            **{
+                point: {client: renamed(score) for client, score in line[point].items()}
+                for point in ("after_update", "after_training")
+            },
+        }
+        for line in read_lines(folder / "rounds.jsonl")
+    ]
 
 
 def write_record(directory: RunDirectory, record: RunRecord, matrices: Mapping[str, SparseMatrix | None]) -> None:
@@ -109,7 +125,7 @@ def read_record(folder: Path) -> RunRecord:
     with reading(path, "delete it and resume the run"):
         content: dict[str, Any] = json.loads(path.read_bytes())
         for point in ("after_update", "after_training"):
-            content[point] = {int(client): _score(score) for client, score in content[point].items()}
+            content[point] = {int(client): Score.from_dict(score) for client, score in content[point].items()}
         content["traffic"] = CommunicationCost(**content["traffic"])
         content["refusals"] = {int(client): number for client, number in content["refusals"].items()}
         if (folder / MATRICES).exists():
@@ -147,11 +163,6 @@ def _theta(model: Model, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
     for name, view in model.layout.views(theta).items():
         view.copy_(state[name])
     return theta
-
-
-def _score(content: dict[str, Any]) -> Score:
-    loss, accuracy = (math.nan if content[name] is None else content[name] for name in ("loss", "accuracy"))
-    return Score(loss, accuracy, content["num_examples"])
 
 
 def _spent(content: dict[str, float | None]) -> EpsilonSpent:

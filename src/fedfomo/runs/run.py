@@ -209,6 +209,7 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
         groups_found=found,
         group_agreement=None if groups is None or found is None else agreement(groups, found),
         seconds=seconds,
+        metric=run.problem.model.metrics.leading,
     )
 
 

@@ -116,7 +116,7 @@ def build_model(module: nn.Module, objective: Objective, data: list[ClientData])
     """Return the model that sites train."""
     parts = [part.inputs for own in data for part in (own.train, own.validation)]
     channels_last = bool(parts) and prefers_channels_last(module, max(parts, key=len))
-    return Model(module, objective.loss, objective.metric, channels_last)
+    return Model(module, objective.loss, objective.metrics, channels_last)
 
 
 def receives_only(name: str, data: ClientData) -> list[str]:

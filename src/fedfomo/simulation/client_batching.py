@@ -89,8 +89,7 @@ class ClientCompute(ABC):
         if self._evaluator is not None:
             with self.seconds.counted("scoring"):
                 return self._evaluator.losses(model, thetas, examples)
-        scores = self.scores([(theta, examples) for theta in thetas])
-        return torch.tensor([score.loss for score in scores], dtype=torch.float64)
+        return torch.tensor(self.mean_losses([(theta, examples) for theta in thetas]), dtype=torch.float64)
 
     @abstractmethod
     def train(self, model: Model, task: TrainingJob) -> Tensor:
@@ -99,6 +98,10 @@ class ClientCompute(ABC):
     @abstractmethod
     def scores(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
         """Score every θ on its examples."""
+
+    @abstractmethod
+    def mean_losses(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[float]:
+        """Return the loss of every θ on its examples; no metric is computed for it."""
 
     @abstractmethod
     def run(self, clients: Sequence[ClientRound]) -> list[Any]:
@@ -117,6 +120,11 @@ class SequentialCompute(ClientCompute):
         """Score now."""
         with self.seconds.counted("scoring"):
             return [self._model.score(theta, examples) for theta, examples in pairs]
+
+    def mean_losses(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[float]:
+        """Evaluate now."""
+        with self.seconds.counted("scoring"):
+            return [self._model.loss(theta, examples) for theta, examples in pairs]
 
     def run(self, clients: Sequence[ClientRound]) -> list[Any]:
         """Run one client after the other."""
@@ -138,7 +146,11 @@ class BatchedCompute(ClientCompute):
 
     def scores(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[Score]:
         """Score with the others."""
-        return self._ask(pairs)
+        return self._ask(_Scoring(pairs, is_measured=True))
+
+    def mean_losses(self, pairs: Sequence[tuple[Tensor, Examples]]) -> list[float]:
+        """Evaluate with the others."""
+        return [score.loss for score in self._ask(_Scoring(pairs, is_measured=False))]
 
     def run(self, clients: Sequence[ClientRound]) -> list[Any]:
         """Run all clients, each up to its next request, and fulfil their requests, until none is left."""
@@ -163,7 +175,7 @@ class BatchedCompute(ClientCompute):
 
     def _answer(self, coroutines: Sequence[_ClientCoroutine]) -> None:
         training = [coroutine for coroutine in coroutines if isinstance(coroutine.request, TrainingJob)]
-        scoring = [coroutine for coroutine in coroutines if not isinstance(coroutine.request, TrainingJob)]
+        scoring = [coroutine for coroutine in coroutines if isinstance(coroutine.request, _Scoring)]
         if training:
             with self.seconds.counted("training"):
                 trained = self._stack.train(self._sgd, [coroutine.request for coroutine in training])
@@ -171,9 +183,18 @@ class BatchedCompute(ClientCompute):
                 coroutine.answer = theta
         if scoring:
             with self.seconds.counted("scoring"):
-                scores = iter(self._stack.score([pair for coroutine in scoring for pair in coroutine.request]))
+                asked = [(pair, c.request.is_measured) for c in scoring for pair in c.request.pairs]
+                scores = iter(self._stack.score([pair for pair, _ in asked], [measured for _, measured in asked]))
             for coroutine in scoring:
-                coroutine.answer = [next(scores) for _ in coroutine.request]
+                coroutine.answer = [next(scores) for _ in coroutine.request.pairs]
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """Models that a client wants scored, each on a set of examples."""
+
+    pairs: Sequence[tuple[Tensor, Examples]]
+    is_measured: bool  # False: by their losses alone
 
 
 class _ClientCoroutine(greenlet):

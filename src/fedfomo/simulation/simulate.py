@@ -224,8 +224,8 @@ class _SimulatedRun(Runner):
         return {
             "round": round,
             "cohort": cohort,
-            "after_update": {client: asdict(score) for client, score in after_update.items()},
-            "after_training": {client: asdict(score) for client, score in after_training.items()},
+            "after_update": {client: score.as_dict() for client, score in after_update.items()},
+            "after_training": {client: score.as_dict() for client, score in after_training.items()},
             "traffic": asdict(result.traffic),
             "refused": result.refused,
             "uploads": {client: messages.numbers_in(schema, upload) for client, upload in result.uploads.items()},

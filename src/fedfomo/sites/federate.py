@@ -24,7 +24,8 @@ from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import Objective, objective_of
-from fedfomo.core.model import Loss, Metric, Score
+from fedfomo.core.metrics import Metric, Score, SetMetric
+from fedfomo.core.model import Loss
 from fedfomo.core.round import CommunicationCost, cohort_size
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import to_json, write_atomically
@@ -94,7 +95,7 @@ class FederationResult:
     @property
     def gains(self) -> dict[str, float]:
         """What each site's metric gained against training alone."""
-        return {site: self.scores[site].accuracy - self.local_scores[site].accuracy for site in self.sites}
+        return {site: self.scores[site].metric - self.local_scores[site].metric for site in self.sites}
 
     def __str__(self) -> str:
         return "\n".join([*self._without_crossing.sentences, *self.notes])
@@ -134,7 +135,7 @@ class FederationResult:
             "method": self.method,
             "options": dict(self.options),
             "sites": {
-                site: {"federated": self.scores[site].accuracy, "alone": self.local_scores[site].accuracy}
+                site: {"federated": self.scores[site].metric, "alone": self.local_scores[site].metric}
                 for site in self.sites
             },
             "affinity": None if self.affinity is None else self.affinity.tolist(),
@@ -165,6 +166,8 @@ def federate(
     trainer: LocalTrainer | None = None,
     loss: Loss | str = "classification",
     metric: Metric | None = None,
+    metrics: Mapping[str, SetMetric] | None = None,
+    primary: str | None = None,
     validation_fraction: float = VALIDATION_FRACTION,
     seed: int = 0,
     seeds: Sequence[int] | None = None,
@@ -189,6 +192,9 @@ def federate(
         loss: "classification", "regression" or "multilabel", each with a metric of its own, or a function that returns
             the batch's mean or one value per example.
         metric: A function that returns one value per example, higher being better.
+        metrics: Further ones by name, each a function of all outputs and labels that returns one number, higher being
+            better, or an object with `reset`, `update` and `compute`.
+        primary: The name of the metric that reports and notes go by; by default the first of `metrics`.
         validation_fraction: Share of a (train, target) site's target on which it judges models; the rest is its test.
         seed: Decides every random draw.
         seeds: Several seeds in place of one: the result is that of the first, its report counts all.
@@ -208,13 +214,15 @@ def federate(
     for fault in name_faults(sites):
         raise InputError(fault)
     check_types(rounds, participation, seed, workers, trainer, privacy)
-    objective = objective_of(loss, metric)
+    objective = objective_of(loss, metric, metrics, primary)
     trainer, privacy = trainer or Sgd(), privacy or Privacy()
     simulation = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
     methods = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     call: dict[str, Any] = {"method": methods[0].name, "options": methods[0].options, "rounds": rounds}
     call |= {"participation": participation, "trainer": trainer, "loss": loss, "metric": metric}
     call |= {"validation_fraction": validation_fraction}
+    if metrics:
+        call |= {"metrics": metrics, "primary": objective.name}
     if privacy.is_on:
         call["privacy"] = privacy
     chosen = chosen_seeds(seed, seeds)
@@ -312,6 +320,7 @@ def _prepare(
             metric=objective.name,
             privacy={name: value for name, value in vars(privacy).items() if value is not None},
             sites=list(names),
+            metrics=list(objective.metrics.of_sets),
         )
         folder = out / f"{each.label}-seed-{seed}"
         check_same_call(folder, config, environment)
