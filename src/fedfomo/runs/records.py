@@ -113,7 +113,9 @@ def write_record(directory: RunDirectory, record: RunRecord, matrices: Mapping[s
     large = {name: matrix for name, matrix in matrices.items() if matrix is not None and matrix.size > MOST_IN_JSON}
     if large:
         record = replace(record, **dict.fromkeys(large))
-        packed = {f"{name}.{field}": value for name, matrix in large.items() for field, value in vars(matrix).items()}
+        packed = {
+            f"{n}.{field}": values.clone() for n, matrix in large.items() for field, values in vars(matrix).items()
+        }
         directory.write_tensors(MATRICES, packed, durable=False)
     directory.sync()
     write_atomically(directory.folder / "result.json", to_json(asdict(record), indent=1).encode())
