@@ -11,6 +11,7 @@ from typing import Any
 from experiments.iclr2021.paper_tables import (
     AUTHORS_OPTIONS,
     CONTROL_METHODS,
+    DECIDING_METHODS,
     EXTRA_METHODS,
     FIGURES,
     PAPER_METHODS,
@@ -25,6 +26,7 @@ METHODS = {
     "paper": [method.name for method in PAPER_METHODS],
     "extra": [method.name for method in EXTRA_METHODS],
     "control": [method.name for method in CONTROL_METHODS],
+    "deciding": [method.name for method in DECIDING_METHODS],
     "authors": [method.name for method in AUTHORS_OPTIONS],
 }
 """Names that stand for several methods, beside those of the file."""

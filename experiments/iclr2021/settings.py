@@ -48,6 +48,8 @@ class Setting:
     noise: float | None = None  # σ of differentially private training; None: not private at all
     augment: bool | None = None  # training images are shifted and mirrored; None: where it is usual
     participation: float | None = None  # share of clients in a round; None: the paper's
+    imagenet: bool = False  # latent groups as they ship now, of ImageNet features, and not the older ones
+    alpha: float | None = None  # of Dirichlet's proportions
 
     @property
     def name(self) -> str:
@@ -64,7 +66,14 @@ class Setting:
             parts.append("augmented" if self.augment else "plain")
         if self.participation is not None:
             parts.append(f"participation-{self.participation:g}")
+        if self.imagenet:
+            parts.append("imagenet")
         return "-".join(parts)
+
+    @property
+    def in_paper(self) -> str:
+        """The name of what the paper has in its place: it has one kind of groups."""
+        return replace(self, imagenet=False).name
 
     def at(self, scale: str) -> dict[str, Any]:
         """Return the values of the setting that this case is at a scale, as a configuration file would have them."""
@@ -75,6 +84,10 @@ class Setting:
         values: dict[str, Any] = {"dataset": self.dataset, "scenario": self.scenario, "clients": self.clients}
         if self.distributions is not None:
             values["distributions"] = self.distributions
+        if self.scenario in ("latent", "ood") and not self.imagenet:
+            values["representation"] = "vgg"
+        if self.alpha is not None:
+            values["alpha"] = self.alpha
         values |= {"rounds": rounds, "participation": participation}
         if self.validation_fraction is not None:
             values["validation_fraction"] = self.validation_fraction
@@ -85,6 +98,7 @@ class Setting:
             values |= {"data_fraction": 0.2, "evaluate_every": 4}
         if scale == "smoke":
             values |= {"dataset": "digits", "clients": min(self.clients, 30), "rounds": 2, "epochs": 1}
+            values.pop("representation", None)
         return values
 
 
@@ -144,6 +158,8 @@ class Cell:
         always = list(DECISIVE)
         if self.case.distributions is not None:
             always.append("distributions")
+        if self.case.alpha is not None:
+            always.append("alpha")
         if self.case.noise is not None:
             always.append("privacy.delta")
         return " ".join(["fedfomo run", *to_cli(self.config(Path("FOLDER")), tuple(always))])
@@ -184,11 +200,12 @@ class Published:
 
 def published(table: str, row: str, case: Setting, kind: str = "rows") -> Published | None:
     """Return what a table of the paper says, if it says something: an accuracy in %, or with "epsilon" a budget."""
+    table = table.removesuffix("-imagenet")
     content = _numbers().get("table6" if table == "table4" else table)
     row = "mocha" if row == "mocha-repository" else row  # the paper ran that code, and calls it MOCHA
-    if content is None or row not in content.get(kind, {}) or case.name not in content["columns"]:
+    if content is None or row not in content.get(kind, {}) or case.in_paper not in content["columns"]:
         return None
-    return Published(content[kind][row][content["columns"].index(case.name)])
+    return Published(content[kind][row][content["columns"].index(case.in_paper)])
 
 
 @cache

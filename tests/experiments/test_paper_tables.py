@@ -8,11 +8,14 @@ import pytest
 
 from experiments.iclr2021.paper_tables import (
     AS_CODED,
+    DIRICHLET,
     FIGURES,
     FOMO_5,
     LATENT_5,
+    LOCAL,
     MANY_CLIENT_SETTINGS,
     MOCHA_REPOSITORY,
+    NEW_5,
     OOD_5,
     PAPER_METHODS,
     TABLES,
@@ -25,7 +28,7 @@ from fedfomo.algorithms import make_algorithm
 from fedfomo.cli.terminal import parse_run
 from fedfomo.errors import InputError
 
-PAPERS_TABLES = [name for name in TABLES if name.startswith("table")]
+PAPERS_TABLES = [name for name in TABLES if name.startswith("table") and "-" not in name]
 
 
 @pytest.mark.parametrize("name", PAPERS_TABLES)
@@ -70,8 +73,18 @@ def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
             assert all(scale == "lite" and cell.case.clients == 100 for cell in missing)
 
 
-def test_the_full_protocol_with_five_distributions_comes_first() -> None:
-    first, second, *_ = stages()
+def test_older_groups_keep_their_names_and_say_what_they_are() -> None:
+    assert LATENT_5.at("lite")["representation"] == "vgg"
+    assert "representation" not in NEW_5.at("lite")
+    assert (LATENT_5.name, NEW_5.name) == ("cifar10-latent-d5-k15", "cifar10-latent-d5-k15-imagenet")
+    assert published("table2-imagenet", "local", NEW_5) == published("table2", "local", LATENT_5)
+    assert Cell(DIRICHLET, LOCAL, "lite").config().setting.scenario.alpha == 0.1
+
+
+def test_what_decides_comes_first_and_then_the_full_protocol_with_five_distributions() -> None:
+    deciding, full, first, second, *_ = stages()
+    assert [len(deciding.cells), len(full.cells)] == [28, 12]
+    assert {cell.scale for cell in deciding.cells} == {"lite"}
     assert first.cells[0] == Cell(LATENT_5, FOMO_5, "paper")
     assert [len(first.cells), len(second.cells)] == [16, 8]
     assert {cell.case.name for cell in first.cells} == {"cifar10-latent-d5-k15", "cifar10-ood-d5-k15"}

@@ -69,7 +69,7 @@ def features(arguments: list[str]) -> None:
     require(config.data is not None, "give the folder of the features: --data FOLDER")
     assert config.data is not None  # noqa: S101 - narrows the type
     if config.name == "tune":
-        tune(store, config.data, config.processes)
+        tune(store, config.methods, config.data, config.processes)
     else:
         run(store, config.cells(), config.data, config.processes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ TUNING_SEEDS = (100, 101)
 """Seeds on which settings are chosen, and which are reported nowhere."""
 BREADTH = 3
 """So many seeds of everything come before any further seed."""
+CORE_SEEDS = 5
+"""So many seeds of the core methods come before everything else."""
 SEEDS = 10
 
 
@@ -47,6 +49,7 @@ class Regime:
             "data_fraction": 1.0 if self.clients == MANY_CLIENTS else 0.2,
             "learning_rate": learning_rate,
             "batch_size": 50,
+            "evaluate_every": 2,
             "workers": 0,
         }
         return build(ExperimentConfig, values | dict(self.scenario))
@@ -181,20 +184,28 @@ TUNING_REGIMES = (REGIMES["cifar10-latent-d5"],)
 """Where settings are chosen."""
 
 
+CORE = ("local", "fedavg", "fedavg-finetuned", "fedfomo-5", "cfl", "fedfomo-plus", "pfedme", "mocha", "ditto")
+"""Methods that decide most, computed first."""
+FIRST = ("latent-d5", "ood-d5", "latent-d2", "dirichlet", "pathological-k15", "iid", "pairs", "pairs-ood")
+"""Regimes of CIFAR-10 that are computed first."""
+
+
 def queue() -> list[FeatureCell]:
-    """Return all cells: three seeds of every regime of CIFAR-10, of CIFAR-100, then the other seeds."""
-    turns = [
-        (range(BREADTH), "cifar10-features"),
-        (range(BREADTH), "cifar100-features"),
-        (range(BREADTH, SEEDS), "cifar10-features"),
-        (range(BREADTH, SEEDS), "cifar100-features"),
+    """Return all cells, each once: core methods where most is decided, three seeds of everything, the other seeds."""
+    first = [f"cifar10-{name}" for name in FIRST]
+    everywhere = [[name for name in REGIMES if name.startswith(f"{dataset}-")] for dataset in NAMES]
+    turns: list[tuple[list[str], Sequence[str], range]] = [
+        (first, CORE, range(BREADTH)),
+        (first, CORE, range(BREADTH, CORE_SEEDS)),
+        *((regimes, tuple(CONTENDERS), range(BREADTH)) for regimes in everywhere),
+        *((regimes, tuple(CONTENDERS), range(SEEDS)) for regimes in everywhere),
     ]
-    return [
-        FeatureCell(regime, contender, seed)
-        for seeds, dataset in turns
-        for regime in REGIMES.values()
-        if regime.dataset == dataset
+    cells = [
+        FeatureCell(REGIMES[regime], CONTENDERS[name], seed)
+        for regimes, names, seeds in turns
+        for regime in regimes
         for seed in seeds
-        for contender in CONTENDERS.values()
-        if contender.fits(regime)
+        for name in names
+        if CONTENDERS[name].fits(REGIMES[regime])
     ]
+    return list(dict.fromkeys(cells))

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from experiments.iclr2021.features.cells import (
     CONTENDERS,
+    CORE,
     TUNING_REGIMES,
     TUNING_SEEDS,
     Contender,
@@ -48,8 +49,8 @@ class Readings(Callback):
         self.rounds: list[dict[ClientId, float]] = []
 
     def round_done(self, finished: FinishedRound) -> None:
-        """Keep those of one round; before the first there was no update."""
-        if finished.round:
+        """Keep those of one round that is scored; before the first there was no update."""
+        if finished.round and finished.after_update:
             self.rounds.append(accuracies(finished.after_update))
 
 
@@ -118,21 +119,22 @@ def tuning_cells() -> list[tuple[FeatureCell, Choice]]:
     """Return the runs among which settings are chosen."""
     return [
         (FeatureCell(regime, contender, seed), Choice(rate, options))
+        for contender in sorted(CONTENDERS.values(), key=lambda one: one.name not in CORE)
         for regime in TUNING_REGIMES
-        for seed in TUNING_SEEDS
-        for contender in CONTENDERS.values()
         if contender.fits(regime)
+        for seed in TUNING_SEEDS
         for rate, options in contender.grid
     ]
 
 
-def tune(store: Store, data: Path, processes: int) -> None:
-    """Try every method's settings; the lines keep what chooses, and nothing of the test data."""
+def tune(store: Store, methods: Sequence[str], data: Path, processes: int) -> None:
+    """Try methods' settings; the lines keep what chooses, and nothing of the test data."""
     done = {(trial.regime, trial.contender, trial.seed, str(trial.choice)) for trial in store.trials()}
     waiting = [
         (cell, choice)
         for cell, choice in tuning_cells()
-        if (cell.regime.name, cell.contender.name, cell.seed, str(choice)) not in done
+        if cell.contender.name in methods
+        and (cell.regime.name, cell.contender.name, cell.seed, str(choice)) not in done
     ]
     for cell, line in _all(waiting, data, processes, "tuning"):
         kept = {name: line[name] for name in ("method", "seed", "learning_rate", "options", "validation", "seconds")}
