@@ -82,9 +82,9 @@ class AuthorsSgd(Sgd):
     first_epoch: bool = False
     black: tuple[float, ...] = ()  # what black is on the scale of the inputs, by channel; none: borders are 0
 
-    def learning_rate_in(self, round: int) -> float:
+    def learning_rate_in(self, round: int, model: Model | None = None) -> float:
         """Return the step size; the short round does not count."""
-        return super().learning_rate_in(max(0, round - 1) if self.first_epoch else round)
+        return super().learning_rate_in(max(0, round - 1) if self.first_epoch else round, model)
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Vary images around black where that is asked for."""

@@ -56,7 +56,7 @@ class Readings(Callback):
 
 def accuracies(scores: Mapping[ClientId, Score]) -> dict[ClientId, float]:
     """Return the accuracies of clients that have test data."""
-    return {client: score.accuracy for client, score in scores.items() if not math.isnan(score.accuracy)}
+    return {client: score.metric for client, score in scores.items() if not math.isnan(score.metric)}
 
 
 def mean_of_last(readings: Sequence[Mapping[ClientId, float]], number: int = LAST) -> dict[ClientId, float] | None:
@@ -86,7 +86,7 @@ def compute(cell: FeatureCell, choice: Choice, data: Path) -> dict[str, Any]:
     result = simulate(problem, algorithm, prepared.simulation, callback=readings)
     model = problem.model_of(algorithm)
     validation = {
-        number: model.score(result.models[number], client.validation).accuracy
+        number: model.score(result.models[number], client.validation).metric
         for number, client in enumerate(problem.clients)
         if len(client.validation)
     }

@@ -102,6 +102,11 @@ class Store:
         best = max(means, key=lambda pair: pair[1] or 0.0)[0]  # the first of equals
         return Choice(best.learning_rate, {**best.options, **contender.fixed})
 
+    def is_tuned(self, contender: Contender) -> bool:
+        """Tell whether all its settings are tried."""
+        tuned = CONTENDERS[contender.tuned_as or contender.name]
+        return all(mean is not None for _, mean in self.means(tuned))
+
     def means(self, contender: Contender) -> list[tuple[Choice, float | None]]:
         """Return for each setting of a grid its mean validation accuracy in %, once all its runs are done."""
         done = {
