@@ -28,7 +28,7 @@ from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
 
 SITES = ("leeds", "turin", "lyon")
-FINISH = 400.0  # seconds; a busy machine takes long
+FINISH = 200.0  # seconds; a busy machine takes long
 
 
 class Federation:

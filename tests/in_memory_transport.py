@@ -11,13 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from flwr.app import Error, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import Error, Message
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 from safetensors.torch import load_file
 from torch import Tensor
 
 from fedfomo.core.local_training import Sgd
+from fedfomo.deployment.flower_grid import Announcement
 from fedfomo.deployment.flower_records import content_of, record_of
 from fedfomo.deployment.provisioning import provision
 from fedfomo.deployment.server_run import serve
@@ -83,7 +84,7 @@ def equip(folder: FederationFolder, name: str) -> None:
     site.data.write_text(DATA)
 
 
-class Loopback(Grid):
+class Loopback:
     """Hands messages over within this process."""
 
     def __init__(self, folder: FederationFolder, change: Change = honest) -> None:
@@ -95,6 +96,7 @@ class Loopback(Grid):
         self._folder = folder
         self._change = change
         self._replies: dict[str, Message | Exception] = {}
+        self._pieces: dict[str, bytes] = {}
         self._number = 0
         self._workers: dict[str, Worker] = {}
 
@@ -105,18 +107,25 @@ class Loopback(Grid):
         sites = [site for site in self._folder.registry() if site.name not in self.away]
         return [SimpleNamespace(node_id=self.node_of(site.name), public_key=site.key.encode()) for site in sites]
 
-    def get_node_ids(self) -> Iterable[int]:
-        return [node.node_id for node in self.get_nodes()]
-
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return [self._deliver(message) for message in messages]
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        found = [self._replies.pop(name) for name in message_ids if name in self._replies]
-        for reply in found:
-            if isinstance(reply, Exception):
-                raise reply
-        return [reply for reply in found if isinstance(reply, Message)]
+    def announced(self, message_id: str) -> Announcement | None:
+        reply = self._replies.pop(message_id, None)
+        if isinstance(reply, Exception):
+            raise reply
+        if reply is None:
+            return None
+        pieces = {name: piece.deflate() for name, piece in get_all_nested_objects(reply).items()}
+        self._pieces.update(pieces)
+        return Announcement(list(pieces))
+
+    def piece(self, name: str, most: int) -> bytes | None:
+        return self._pieces[name]
+
+    def confirm(self, announcement: Announcement) -> None:
+        for name in announcement.pieces:
+            self._pieces.pop(name, None)
 
     def _deliver(self, message: Message) -> str:
         self._number += 1
@@ -142,19 +151,6 @@ class Loopback(Grid):
         if site not in self._workers:
             self._workers[site] = Worker(SiteFolder(self._folder.sites / site), None)
         return self._workers[site]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        return self.pull_messages(self.push_messages(list(messages)))
-
-    def set_run(self, run: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Any:
-        raise NotImplementedError
-
-    def create_message(self, content: RecordDict, *arguments: Any) -> Message:
-        raise NotImplementedError
 
 
 def run_federation(folder: FederationFolder, change: Change = honest) -> dict[str, dict[str, Tensor]]:

@@ -14,9 +14,9 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from fedfomo.deployment.client_app import introduce, train
 from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.flower_records import PROOF, SITE, content_of
-from fedfomo.deployment.flower_transport import SiteConnections
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import SITE_VARIABLE
+from fedfomo.deployment.site_connections import SiteConnections
 from in_memory_transport import Loopback, make_federation
 
 

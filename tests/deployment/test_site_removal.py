@@ -19,9 +19,10 @@ from fedfomo.core.rng import stream
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.provisioning import add_site, remove_site
+from fedfomo.deployment.server_process import ServerProcess
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.status import sentences
-from fedfomo.deployment.supervisors import FlowerCommandError, ServerProcess
+from fedfomo.deployment.superlink_control import ControlError
 from fedfomo.errors import InputError
 from in_memory_transport import Loopback, make_federation, models_of, serve
 from toy_problems import points_problem
@@ -185,14 +186,14 @@ def test_the_superlink_is_told_who_has_left_and_again_if_it_did_not_hear(tmp_pat
     server.is_deaf = True
     server.look()
     server.look()
-    assert server.asked[3:] == [("unregister", "node-of-lyon")]
+    assert server.asked[3:] == [("unregister", "lyon")]
     assert len(told) == 1
     assert "lyon has left, and the SuperLink lets it in still" in told[0]
     server.is_deaf = False
     server.wait()
     server.look()
     server.look()
-    assert server.asked[3:] == [("unregister", "node-of-lyon")] * 2
+    assert server.asked[3:] == [("unregister", "lyon")] * 2
 
 
 def test_a_superlink_that_complains_and_turns_the_site_away_all_the_same_is_not_asked_again(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_a_superlink_that_complains_and_turns_the_site_away_all_the_same_is_not_
     server.look()
     server.wait()
     server.look()
-    assert server.asked[3:] == [("unregister", "node-of-lyon")]
+    assert server.asked[3:] == [("unregister", "lyon")]
     assert told == []
 
 
@@ -242,17 +243,23 @@ class _Server(ServerProcess):
     def wait(self) -> None:
         self._overdue = dict.fromkeys(self._overdue, 0.0)
 
-    def _flower(self, *arguments: str) -> dict[str, Any]:
-        _, verb, *rest = arguments
-        if verb == "list":
-            if self.status is None:
-                raise FlowerCommandError("no")
-            return {"nodes": [{"node-id": "node-of-lyon", "status": self.status}]}
-        (what,) = rest
-        self.asked.append((verb, Path(what).stem))
+    def _superlink(self) -> Any:
+        return self
+
+    def register(self, key: str) -> int:
+        (site,) = [site for site in self._folder.registry() if site.key == key]
+        self.asked.append(("register", site.name))
+        return 10 + SITES.index(site.name)
+
+    def unregister(self, node: int) -> None:
+        self.asked.append(("unregister", SITES[node - 10]))
         if self.is_deaf:
-            raise FlowerCommandError("no")
-        return {"success": True, "node-id": f"node-of-{Path(what).stem}"}
+            raise ControlError("no")
+
+    def lets_in(self, node: int) -> bool:
+        if self.status is None:
+            raise ControlError("no")
+        return self.status != "unregistered"
 
 
 @pytest.mark.deployment

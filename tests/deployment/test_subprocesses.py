@@ -91,3 +91,26 @@ def test_a_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pid", [2**22 + 1, 0])
 def test_nobody_is_not_alive(pid: int) -> None:
     assert not is_alive(pid)
+
+
+LOST = """
+import os, signal, subprocess, sys
+from fedfomo.deployment.subprocesses import end_on_termination, sleep
+
+end_on_termination()
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))  # whose handler raises in vain
+os.register_at_fork(after_in_child=lambda: None)
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+print("went on", flush=True)
+try:
+    sleep(60)
+except KeyboardInterrupt:
+    print("ended", flush=True)
+"""
+
+
+def test_a_process_that_is_told_to_end_while_it_forks_ends_at_the_next_pause() -> None:
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=True, timeout=50)
+    assert done.stdout == "went on\nended\n"

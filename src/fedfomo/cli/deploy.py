@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import tyro
@@ -64,6 +63,8 @@ class SiteConfig:
     """Where the site's data are; passed to its data.py."""
     threads: int = 1
     """Threads of PyTorch; another number may change results in the last bits."""
+    supernode: bool = False
+    """Run Flower's own node, which runs the app that the server sends, and a worker beside it; slower."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,15 @@ def remove_site(arguments: list[str]) -> None:
 def server(arguments: list[str]) -> None:
     """Run the server of a federation."""
     config = parse("deploy server", ServerConfig, arguments)
-    from fedfomo.deployment.supervisors import ServerProcess
+    from fedfomo.deployment.server_process import ServerProcess
+    from fedfomo.deployment.subprocesses import end_on_termination
 
     folder = FederationFolder(config.folder)
     host, port = folder.config().listens_on
     if not is_loopback(host):
         warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
-    _stop_on_termination()
-    ServerProcess(folder, warn).run()
+    end_on_termination()
+    ServerProcess(folder, _tell).run()
     status([str(config.folder)])
 
 
@@ -146,12 +148,13 @@ def site(arguments: list[str]) -> None:
     """Run a site."""
     config = parse("deploy site", SiteConfig, arguments)
     require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
-    from fedfomo.deployment.supervisors import SiteProcess
+    from fedfomo.deployment.site_process import SiteProcess
+    from fedfomo.deployment.subprocesses import end_on_termination
 
     place = SiteFolder(config.folder)
-    process = SiteProcess(place, config.data, config.threads, warn)
+    process = SiteProcess(place, config.data, config.threads, _tell, config.supernode)
     console.print(what_leaves(place), soft_wrap=True, markup=False)
-    _stop_on_termination()
+    end_on_termination()
     process.run()
 
 
@@ -180,10 +183,6 @@ def what_leaves(site: SiteFolder) -> str:
     return f"what leaves this site: models trained with noise, {kinds}; {spent}"
 
 
-def _stop_on_termination() -> None:
-    """End Flower's processes when this one is asked to end."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+def _tell(words: str) -> None:
+    """Say what happens, with the time: it may be hours until the next word."""
+    console.print(f"{datetime.now():%H:%M:%S} {words}", soft_wrap=True, markup=False, highlight=False)

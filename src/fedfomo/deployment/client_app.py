@@ -1,7 +1,7 @@
 """The Flower ClientApp of a site: hands what the server encrypted to whoever can open it, and returns the answer.
 
 Flower starts a process for every message. Importing torch and reading data each time would take longer than most
-rounds, so `fedfomo deploy site` keeps a worker with both; without one, the work is done here.
+rounds, so `fedfomo deploy site --supernode` keeps a worker with both; without one, the work is done here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.flower_records import NONCE, PROOF, SITE, content_of, deadline, record_of
+from fedfomo.deployment.flower_records import content_of, deadline, introduction, record_of
 from fedfomo.deployment.settings import SITE_VARIABLE, WORKER_VARIABLE, SiteFolder
 
 app = ClientApp()
@@ -37,8 +36,4 @@ def train(message: Message, context: Context) -> Message:
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
     """Tell the server, and prove, which site this is."""
-    site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
-    card = site.card()
-    nonce = bytes(message.content.config_records[NONCE][NONCE])  # pyright: ignore[reportArgumentType]
-    proof = MessageCipher.read(site.seal).encrypt(card.server_seal, nonce, Purpose.INTRODUCTION)
-    return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)
+    return introduction(SiteFolder(Path(os.environ[SITE_VARIABLE])), message)

@@ -1,18 +1,20 @@
-"""How encrypted bytes ride in Flower's messages."""
+"""How encrypted bytes ride in Flower's messages, and how a site shows who it is."""
 
 from __future__ import annotations
 
 import time
 
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedfomo.deployment.encryption import DecryptionError
+from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
+from fedfomo.deployment.settings import SiteFolder
 
 CONTENT = "fedfomo.sealed"
 NONCE = "fedfomo.nonce"
 PROOF = "fedfomo.proof"
 SITE = "fedfomo.site"
 
+GRACE = 30.0  # seconds for which Flower keeps a message beyond its deadline: what came in time is still to be fetched
 CLOCKS = 300.0  # seconds by which two machines' clocks may differ; Flower lets nobody in whose clock is further off
 
 
@@ -22,7 +24,7 @@ def deadline(message: Message) -> float:
     What counts is the time since it came here, which one clock tells alone. The server's clock is asked only whether
     the message is much too old, since it may have waited before it was handed over, as in a machine that slept.
     """
-    sent, seconds = message.metadata.created_at, message.metadata.ttl
+    sent, seconds = message.metadata.created_at, message.metadata.ttl - GRACE
     return seconds + min(time.time(), sent + CLOCKS)
 
 
@@ -38,3 +40,13 @@ def content_of(record: RecordDict) -> bytes:
     if CONTENT not in arrays or not isinstance(arrays[CONTENT].data, bytes):
         raise DecryptionError("nothing encrypted is in it")
     return arrays[CONTENT].data
+
+
+def introduction(site: SiteFolder, message: Message) -> Message:
+    """Answer the question which site this is, with a proof."""
+    card = site.card()
+    nonce = message.content.config_records[NONCE][NONCE]
+    if not isinstance(nonce, bytes):
+        raise DecryptionError("the question brings no nonce")
+    proof = MessageCipher.read(site.seal).encrypt(card.server_seal, nonce, Purpose.INTRODUCTION)
+    return Message(RecordDict({PROOF: ConfigRecord({SITE: card.name, PROOF: proof})}), reply_to=message)

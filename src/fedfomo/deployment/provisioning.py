@@ -115,8 +115,6 @@ def _equip(
     formats = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
     write_atomically(place.key, key.private_bytes(*formats, encryption), mode=PRIVATE)
     public = key.public_key()
-    openssh = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    (folder.server / f"{name}.pub").write_bytes(openssh)
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
     seal = write_key(place.seal)
     shutil.copy(folder.server / "ca.crt", place.ca)

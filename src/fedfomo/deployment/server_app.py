@@ -22,6 +22,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Serve the federation whose folder the environment names; leave word of what a user can put right."""
     from fedfomo.core.determinism import one_torch_thread
+    from fedfomo.deployment.flower_grid import FlowerGrid
     from fedfomo.deployment.server_run import serve
 
     folder = FederationFolder(Path(os.environ[SERVER_VARIABLE]))
@@ -29,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         with one_torch_thread():
-            serve(grid, folder)
+            serve(FlowerGrid(grid), folder)
     except InputError as error:
         folder.failure.write_text(str(error))
         raise

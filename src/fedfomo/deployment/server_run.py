@@ -15,8 +15,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from flwr.serverapp import Grid
-
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.round import (
     CommunicationCost,
@@ -28,8 +26,10 @@ from fedfomo.core.round import (
     traffic_of,
 )
 from fedfomo.deployment.allowed_methods import make_method
-from fedfomo.deployment.flower_transport import FlowerTransport, SiteConnections, TooFewError
+from fedfomo.deployment.flower_grid import MessageGrid
+from fedfomo.deployment.flower_transport import FlowerTransport, TooFewError
 from fedfomo.deployment.settings import FederationConfig, FederationFolder
+from fedfomo.deployment.site_connections import SiteConnections
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
@@ -42,7 +42,7 @@ LONGEST_PAUSE = 30.0  # seconds before a round is run again
 log = logging.getLogger(__name__)
 
 
-def serve(grid: Grid, folder: FederationFolder) -> None:
+def serve(grid: MessageGrid, folder: FederationFolder) -> None:
     """Run what is left of the federation's rounds."""
     config = folder.config()
     own = load_model(folder.model, config.seed)
@@ -62,7 +62,7 @@ class _ServerRun(Runner):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: MessageGrid,
         folder: FederationFolder,
         config: FederationConfig,
         start: FederationInfo,
@@ -103,8 +103,15 @@ class _ServerRun(Runner):
     def on_start(self, rounds_done: int) -> None:
         """Wait for all sites, but not for ever; requests of an earlier attempt are refused by sites from now on."""
         self._transport.attempt, _ = self._run_dir.count_attempt(rounds_done)
-        closes = time.monotonic() + self._config.startup_timeout
-        while time.monotonic() < closes and len(self._connections.online()) < len(self._folder.members()):
+        closes, told = time.monotonic() + self._config.startup_timeout, None
+        while True:
+            online, members = self._connections.online(), self._folder.members()
+            here = [site.name for site in members if site.slot in online]
+            if here != told:
+                told = here
+                self._tell_waiting(rounds_done, here, [site.name for site in members if site.slot not in online])
+            if len(here) == len(members) or time.monotonic() >= closes:
+                return
             time.sleep(POLL)
 
     def complete_round(self, before: Checkpoint) -> CompletedRound:
@@ -184,6 +191,10 @@ class _ServerRun(Runner):
             "bytes_sent": self._connections.bytes_sent,
             "bytes_received": self._connections.bytes_received,
         }
+
+    def _tell_waiting(self, rounds_done: int, online: list[str], missing: list[str]) -> None:
+        status = {"rounds_done": rounds_done, "rounds": self._config.rounds, "online": online, "missing": missing}
+        write_atomically(self._folder.status, json.dumps({**status, "time": time.time()}, indent=1).encode())
 
     def _tell_status(
         self,

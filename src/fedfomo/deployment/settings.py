@@ -188,6 +188,7 @@ class SiteFolder:
         self.key = self.path / "authentication.key"
         self.seal = self.path / "sealing.key"
         self.memory = self.path / "memory"
+        self.node = self.memory / "node"  # what Flower called the site when it was last on line
         self.models = self.path / "models"
         self.ledger = self.path / "privacy-bill.json"
         self.privacy_settings = self.path / "privacy.toml"

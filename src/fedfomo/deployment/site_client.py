@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+Tell = Callable[[str], None]
+
+
 class LostError(InputError):
     """The site does not know the common initial model, and has to be told."""
 
@@ -62,9 +65,10 @@ class LostError(InputError):
 class SiteClient:
     """Where a site works: its files, and its data once they are read."""
 
-    def __init__(self, site: SiteFolder, data: Path | None) -> None:
+    def __init__(self, site: SiteFolder, data: Path | None, tell: Tell) -> None:
         self._site = site
         self._folder = data
+        self._tell = tell
         self._memory = SiteMemory(site.memory)
         self._data: ClientData | None = None
         self._loaded: _Loaded | None = None
@@ -112,6 +116,7 @@ class SiteClient:
         answer = Envelope(header, below("upload", upload or {}))
         if task.trains:
             self._memory.keep(request.header["round"], pack_memory(outcome), name, answer)
+        self._tell(_progress(task, outcome))
         return answer
 
     def _run(self, task: _Task, privacy: SitePrivacy) -> ClientOutcome:
@@ -282,23 +287,33 @@ def _name(request: Envelope) -> str:
     return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
+def _progress(task: _Task, outcome: ClientOutcome) -> str:
+    """Say in a sentence what was done."""
+    score, told = outcome.score_after_update, ""
+    if score is not None and not math.isnan(score.accuracy):
+        told = f"; the model of this site scores {score.accuracy:.3f} on its {score.num_examples} test records"
+    if task.trains:
+        return f"round {task.header['round'] + 1} of {task.header['rounds']} is done{told}"
+    return f"all {task.header['rounds']} rounds are complete{told}; it is in models/personalised.safetensors"
+
+
 class Worker:
     """Decrypts requests, does what they say, and encrypts the answers."""
 
-    def __init__(self, site: SiteFolder, data: Path | None) -> None:
+    def __init__(self, site: SiteFolder, data: Path | None, tell: Tell = log.info) -> None:
         self._server = site.card().server_seal
         self._cipher = MessageCipher.read(site.seal)
-        self._client = SiteClient(site, data)
+        self._client = SiteClient(site, data, tell)
 
     @classmethod
-    def here(cls) -> Worker:
+    def here(cls, tell: Tell = log.info) -> Worker:
         """Return the worker of the site that the environment names."""
         site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
         data = os.environ.get(DATA_VARIABLE)
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         form = "%(asctime)s %(levelname)s %(message)s"
         logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
-        return cls(site, Path(data) if data else None)
+        return cls(site, Path(data) if data else None, tell)
 
     def handle(self, encrypted: bytes, until: float = math.inf) -> bytes:
         """Do what an encrypted request says and return the encrypted answer, if it is still wanted."""

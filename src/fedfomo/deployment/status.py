@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.audit_log import examine
 from fedfomo.deployment.settings import FederationFolder
+from fedfomo.errors import listed
 from fedfomo.io import printable, read_json
 
 
@@ -32,6 +33,9 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
 
 
 def _progress(status: dict[str, Any]) -> Iterator[str]:
+    if "missing" in status:
+        yield f"{status['rounds_done']} of {status['rounds']} rounds are complete; {waiting_for(status)}"
+        return
     ago, again = f"{time.time() - status['time']:.0f} s ago", status.get("again")
     last = f", the last one {ago}" if again is None else f"; the next one is run again ({again}), last tried {ago}"
     yield (
@@ -39,6 +43,18 @@ def _progress(status: dict[str, Any]) -> Iterator[str]:
         f" {len(status['answered'])} of {len(status['asked'])} sites answered in {status['seconds']:.1f} s,"
         f" {status['bytes_sent'] / 1e6:.2f} MB sent, {status['bytes_received'] / 1e6:.2f} MB received"
     )
+    yield from faults_in(status)
+
+
+def waiting_for(status: Mapping[str, Any]) -> str:
+    """Say who is on line before the first round of a start, and who is not."""
+    online, missing = status["online"], status["missing"]
+    there = f"{len(online)} of {len(online) + len(missing)} sites are on line"
+    return f"{there}; waiting for {listed(missing)}" if missing else there
+
+
+def faults_in(status: Mapping[str, Any]) -> Iterator[str]:
+    """Say who did not answer well in a round, and why."""
     for what, word in (("faults", ""), ("refused", "upload refused: "), ("suspected", "upload is odd: ")):
         for site, reason in status.get(what, {}).items():
             yield f"{site}: {word}{printable(reason)}"

@@ -6,18 +6,19 @@ since Flower leaves orphans otherwise. All are set to keep telemetry and update 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from types import FrameType
+from typing import IO
 
 from fedfomo.errors import InputError
 from fedfomo.io import lock
@@ -32,15 +33,40 @@ QUIET = {
 }
 
 
-class ProcessGroup:
-    """A process with all that it starts."""
+_asked_to_end = threading.Event()
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
+
+def end_on_termination() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, at once where that can be, and else at the next pause.
+
+    What a signal's handler raises is lost if the signal comes while a process is being forked.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _asked_to_end.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def sleep(seconds: float) -> None:
+    """Pause, unless this process was asked to end."""
+    if _asked_to_end.is_set():
+        raise KeyboardInterrupt
+    time.sleep(seconds)
+
+
+class ProcessGroup:
+    """A process with all that it starts; without a log it writes to the terminal."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None
+    ) -> None:  # None: the terminal
         self._process = subprocess.Popen(  # noqa: S603 - commands are made here, of paths and no shell
             command,
             env=environment,
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=None if log is None else subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=partial(exit_with_parent, os.getpid()),
         )
@@ -110,24 +136,13 @@ def program(name: str) -> str:
     return str(path)
 
 
-def ask_flower(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Run one of Flower's commands and return what it says, as JSON."""
-    command = [program("flwr"), *arguments, "--format", "json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-    except ValueError:
-        answer = {"success": False, "error-message": done.stdout + done.stderr}
-    return answer
-
-
 def wait_until(holds: Callable[[], bool], seconds: float, poll: float = 0.2) -> bool:
     """Wait until something holds; return False if it does not in time."""
     closes = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > closes:
             return False
-        time.sleep(poll)
+        sleep(poll)
     return True
 
 

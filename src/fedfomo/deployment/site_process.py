@@ -1,0 +1,80 @@
+"""`fedfomo deploy site`: the site's own process, or with `--supernode` Flower's node and a worker, kept going."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
+from fedfomo.deployment.subprocesses import ProcessGroup, environment, exclusive_supervisor, free_port, program, sleep
+
+Notify = Callable[[str], None]
+
+RESTART = 5.0  # seconds before a process is started again
+
+
+class SiteProcess:
+    """The processes of one site, started again when they die."""
+
+    def __init__(
+        self, site: SiteFolder, data: Path | None, threads: int, notify: Notify, with_supernode: bool = False
+    ) -> None:
+        self._site = site
+        self._card = site.card()
+        self._notify = notify
+        self._with_supernode = with_supernode
+        self._variables = {SITE_VARIABLE: str(site.path), THREADS_VARIABLE: str(threads)}
+        if data is not None:
+            self._variables[DATA_VARIABLE] = str(data.absolute())
+
+    def run(self) -> None:
+        """Keep the site going until this process is told to stop."""
+        with exclusive_supervisor(self._site.path, SITE_VARIABLE), ExitStack() as stack:
+            commands, variables, log = {"node": [sys.executable, "-m", "fedfomo.deployment.resident_node"]}, {}, None
+            if self._with_supernode:
+                # The names of sockets are short: the site's folder may be too deep for one.
+                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedfomo-"))
+                variables = {WORKER_VARIABLE: f"{place}/worker"}
+                log = stack.enter_context((self._site.path / "flower.log").open("ab"))
+                worker = [sys.executable, "-m", "fedfomo.deployment.site_client"]
+                commands = {"SuperNode": self._supernode(), "worker": worker}
+            around = environment(self._site.path / "flower", {**self._variables, **variables})
+            self._keep(commands, around, log)
+
+    def _keep(self, commands: Mapping[str, list[str]], around: Mapping[str, str], log: IO[bytes] | None) -> None:
+        running = {what: ProcessGroup(command, around, log) for what, command in commands.items()}
+        says = "site.log" if log is None else log.name
+        try:
+            while True:
+                sleep(0.5)
+                for what in [what for what, group in running.items() if group.exit_code is not None]:
+                    code = running[what].exit_code
+                    self._notify(f"the {what} ended with {code}: starting it again; {says} may say why")
+                    running[what].end()
+                    sleep(RESTART)
+                    running[what] = ProcessGroup(commands[what], around, log)
+        finally:
+            for group in running.values():
+                group.end()
+
+    def _supernode(self) -> list[str]:
+        security = [
+            "--root-certificates",
+            str(self._site.ca),
+            "--auth-supernode-private-key",
+            str(self._site.key),
+        ]
+        return [
+            program("flower-supernode"),
+            "--superlink",
+            self._card.address,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(free_port()),
+            *(["--insecure"] if self._card.plaintext else security),
+        ]
