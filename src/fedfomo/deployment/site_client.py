@@ -290,8 +290,8 @@ def _name(request: Envelope) -> str:
 def _progress(task: _Task, outcome: ClientOutcome) -> str:
     """Say in a sentence what was done."""
     score, told = outcome.score_after_update, ""
-    if score is not None and not math.isnan(score.accuracy):
-        told = f"; the model of this site scores {score.accuracy:.3f} on its {score.num_examples} test records"
+    if score is not None and not math.isnan(score.metric):
+        told = f"; the model of this site scores {score.metric:.3f} on its {score.num_examples} test records"
     if task.trains:
         return f"round {task.header['round'] + 1} of {task.header['rounds']} is done{told}"
     return f"all {task.header['rounds']} rounds are complete{told}; it is in models/personalised.safetensors"
