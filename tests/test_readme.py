@@ -9,7 +9,7 @@ from cli_calls import call
 from fedfomo.algorithms import ALGORITHMS
 
 README = Path(__file__).parents[1] / "README.md"
-GAIN = r"[+−][\d.]+ \[[+−][\d.]+, [+−][\d.]+\]"
+GAIN = r"\([+−][\d.]+ points, between [+−][\d.]+ and [+−][\d.]+"
 
 
 def test_the_example_of_your_own_model_runs(

@@ -26,7 +26,7 @@ def run(code: list[str], folder: Path) -> str:
 def test_hospitals_tell_tumours_apart(tmp_path: Path) -> None:
     printed = run([str(EXAMPLES / "breast_cancer.py")], tmp_path)
     [bergen] = [line for line in printed.splitlines() if line.startswith("Bergen: ")]
-    assert "does not pay" not in bergen
+    assert "Keep your own model" not in bergen
     assert "took from others: Porto" in bergen or "took from others: Gdansk" in bergen
     assert (tmp_path / "breast_cancer" / "report.html").exists()
     assert load_file(tmp_path / "breast_cancer" / "Bergen.safetensors")
@@ -52,5 +52,5 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     (tmp_path / "notebook.py").write_text("\n\n".join(cells))
     printed = run(["notebook.py"], tmp_path)
     [island] = [line for line in printed.splitlines() if line.startswith("Island: ") and "→" in line]
-    assert "does not pay" not in island
+    assert "Keep your own model" not in island
     assert (tmp_path / "post_offices.html").exists()

@@ -41,6 +41,9 @@ def browser() -> Iterator[Any]:
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
         "--window-size=1280,1000",
     ):
         options.add_argument(flag)

@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cli_calls import SMALL, call, refused
 from fedfomo.algorithms.fedavg import FedAvg
 from fedfomo.cli.terminal import parse_comparison
 from fedfomo.core.algorithm import EvaluatedModels
+from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.model import Score
 from fedfomo.datasets.latent_groups import LatentGroups, save_groups, user_file
 from fedfomo.datasets.readers import load_data
@@ -32,9 +34,9 @@ from fedfomo.report.from_run import load, prepare_run
 from fedfomo.report.intervals import Estimate, of_difference
 from fedfomo.report.ordering import order_by_likeness, order_rows
 from fedfomo.report.page import SCRIPTS, render
-from fedfomo.report.per_example import PerExampleScores, read_scores, write_scores
+from fedfomo.report.per_example import PerExampleScores, read_scores, right_by_class, write_scores
 from fedfomo.report.select_run import find_run
-from fedfomo.report.text import site_sentence, with_interval
+from fedfomo.report.text import Unit, headline, lede, next_step, site_sentence
 from fedfomo.runs.config import CompareConfig, ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import build, read_toml, write_toml
 from fedfomo.runs.records import read_record
@@ -78,7 +80,10 @@ def test_a_comparisons_report_is_about_fedfomo_beside_local_and_fedavg(facts: Re
     assert facts.is_finished
     (fedfomo,) = own(facts)
     assert fedfomo.helped + fedfomo.harmed + fedfomo.undecided == 6
-    assert len(fedfomo.seed_means) == fedfomo.gain_seeds == 2
+    assert facts.seeds == [0, 1]
+    local, *_ = facts.methods
+    assert fedfomo.mean_gain is not None
+    assert fedfomo.mean - local.mean == pytest.approx(fedfomo.mean_gain.value)  # of one set of seeds
     assert facts.advice == ""
 
 
@@ -204,7 +209,7 @@ def test_a_lone_run_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
     local = tmp_path / "local"
     call("run", "--method", "local", "--out", str(local), *SMALL, "--rounds", "1")
     call("report", str(tmp_path / "alone"), "--beside", str(local))
-    assert "→" in capsys.readouterr().out
+    assert " instead of " in capsys.readouterr().out
 
 
 def test_the_command_that_a_lone_run_advises_is_of_its_own_data_set_and_options(
@@ -340,7 +345,7 @@ def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
 def test_other_metrics_are_shown_as_they_are() -> None:
     found = build_report_data(source_of([-1.5, -2.5, -0.5], [-3.0, -4.0, -1.0]))
     assert not found.is_share
-    assert "−2.67 → −1.5 (+1.17" in found.sentences[0]
+    assert "accuracy −1.5 instead of −2.67 (+1.17, between" in found.sentences[0]
 
 
 def test_a_name_cannot_end_the_script_it_is_in() -> None:
@@ -354,29 +359,78 @@ def test_a_name_cannot_end_the_script_it_is_in() -> None:
 
 def test_sentences() -> None:
     helpers = {"Turin": 0.61, "Lyon": 0.385, "Porto": 0.005}
-    paid = site_sentence("Leeds", est(0.812), est(0.856), Estimate(0.044, 0.033, 0.055), helpers, True, 50)
-    assert paid == "Leeds: 81.2 → 85.6 (+4.4 [+3.3, +5.5]); of what it took from others: Turin 61 %, Lyon 38 %"
-    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), helpers, True, 50)
-    assert not_paid == "Turin: federating does not pay, keep your own model (90.0 → 88.0, −2.0 [−3.0, −1.0])"
-    assert site_sentence("Porto", None, None, None, {}, True, 0) == "Porto: no test examples, so nothing can be said"
-    diverged = site_sentence("Porto", est(0.9), None, None, {}, True, 50)
-    assert diverged == "Porto: its figure on 50 test examples is not finite, so nothing can be said"
+    paid = site_sentence("Leeds", est(0.72), est(0.92), Estimate(0.2, 0.033, 0.355), helpers, Unit(), 25)
+    told = "Leeds: 23 of 25 right instead of 18 (+20.0 points, between +3.3 and +35.5)."
+    assert paid == f"{told} It learned from Turin (61 %) and Lyon (38 %)."
+    not_paid = site_sentence("Turin", est(0.9), est(0.88), Estimate(-0.02, -0.03, -0.01), {}, Unit(), 50)
+    assert not_paid == "Turin: 44 of 50 right instead of 45 (−2.0 points, between −3.0 and −1.0)."
+    even = site_sentence("Lyon", est(0.9), est(0.9), Estimate(0.0, -0.04, 0.04), {"Turin": 1.0}, Unit(), 50)
+    assert even.startswith("Lyon: 45 of 50 right, as alone (+0.0 points, between −4.0 and +4.0: undecided). It learned")
+    crowd = dict.fromkeys(("A", "B", "C", "D", "E"), 0.2)
+    many = site_sentence("Lyon", None, est(0.9), None, crowd, Unit("F1"), 50)
+    assert many == "Lyon: F1 90.0 %. It learned from A (20 %), B (20 %), C (20 %), D (20 %) and others."
+    assert site_sentence("Porto", None, None, None, {}, Unit(), 0) == "Porto: no test cases, so nothing can be said."
+    diverged = site_sentence("Porto", est(0.9), None, None, {}, Unit(), 50)
+    assert diverged == "Porto: the score on 50 test cases is not finite, so nothing can be said."
+
+
+def test_the_next_step_follows_from_the_interval() -> None:
+    def step(value: float, low: float, high: float) -> str:
+        return next_step(est(0.9), Estimate(value, low, high), Unit(), 100).text
+
+    assert step(0.05, 0.01, 0.09) == "Join."
+    assert step(-0.05, -0.09, -0.01) == "Keep your own model."
+    # By hand: the error is 0.051 / 1.96 = 0.02602; for 0.05, (2.8016 × 0.02602 / 0.05)² × 100 = 212.6 are needed.
+    assert step(0.05, -0.001, 0.101) == "Collect about 120 more test cases, then decide."
+    assert step(0.001, -0.048, 0.05) == "No difference found: at most 5.0 points either way."
+    assert step(0.0, math.nan, math.nan) == "Collect more test cases."
+    assert next_step(None, None, Unit(), 0).text == "Collect test cases."
+    assert next_step(None, None, Unit(), 9).text == "Check its training."
+    assert next_step(est(0.9), None, Unit(), 9).text == ""
+
+
+def test_the_verdict_counts_what_is_drawn() -> None:
+    sure, open_ = Estimate(0.1, 0.02, 0.2), Estimate(0.1, -0.1, 0.3)
+    assert headline(2, 5, 0, sure, "site") == "Federating helps 2 of 7 sites and harms none; 5 are undecided"
+    assert headline(2, 1, 4, open_, "site") == "Federating helps 2 of 7 sites and harms 4; 1 is undecided"
+    assert headline(0, 1, 2, open_, "site") == "Federating harms 2 of 3 sites and helps none; 1 is undecided"
+    assert headline(7, 0, 0, sure, "client") == "Federating helps all 7 clients"
+    assert headline(0, 0, 1, sure, "site") == "Federating harms the site"
+    assert headline(0, 7, 0, open_, "site") == "Too early to tell: all 7 sites are undecided"
+    assert headline(0, 7, 0, sure, "site") == "The average site gains, but no single site can be sure of it"
+
+
+def test_a_better_method_is_named() -> None:
+    means = {"local": 0.5, "fedavg": 0.75, "fedfomo": 0.7}
+    told = lede(means, Estimate(0.2, 0.1, 0.3), "fedfomo", [0, 1], Unit())
+    average = "Average accuracy over 2 seeds: 70.0 % with FedFomo, 50.0 % alone"
+    assert told == f"{average} (+20.0 points, between +10.0 and +30.0). FedAvg is better on average: 75.0 %."
+    assert lede({**means, "fedavg": 0.6}, None, "fedfomo", [0], Unit()).endswith("other methods is better on average.")
+    assert lede({"fedfomo": 0.7}, None, "fedfomo", [0], Unit()) == "Average accuracy: 70.0 % with FedFomo."
 
 
 @pytest.mark.parametrize("gain", [0.01, 0.0, -0.01])
 def test_who_is_undecided_is_told_neither_to_stay_nor_to_go(gain: float) -> None:
-    told = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, -0.04, 0.04), {}, True, 50)
-    assert "undecided: too little test data" in told
-    assert "own model" not in told
-    unbounded = site_sentence("Lyon", est(0.9), est(0.9 + gain), Estimate(gain, math.nan, math.nan), {}, True, 50)
-    assert "undecided: no interval can be given" in unbounded
+    for estimate in (Estimate(gain, -0.04, 0.04), Estimate(gain, math.nan, math.nan)):
+        assert ": undecided)" in site_sentence("Lyon", est(0.9), est(0.9 + gain), estimate, {}, Unit(), 50)
+        assert next_step(est(0.9), estimate, Unit(), 50).kind not in ("join", "keep")
 
 
 def test_a_difference_is_shown_with_its_interval_and_not_as_its_middle() -> None:
     found = of_difference([1.0] * 3 + [0.0] * 7, [0.0] * 10)
-    assert with_interval(found, is_share=True) == "+30.0 [−4.4, +54.4]"
-    assert with_interval(Estimate(-0.0001, -0.0003, 0.0002), is_share=True) == "+0.0 [+0.0, +0.0]"
-    assert with_interval(Estimate(-1.5, math.nan, math.nan), is_share=False) == "−1.5"
+    assert Unit().change(found) == "+30.0 points, between −4.4 and +54.4"
+    assert Unit().change(Estimate(-0.0001, -0.0003, 0.0002)) == "+0.0 points, between +0.0 and +0.0"
+    assert Unit("score", is_share=False).change(Estimate(-1.5, math.nan, math.nan)) == "−1.5"
+
+
+def test_right_cases_are_counted_by_class_where_there_are_two() -> None:
+    labels = torch.tensor([1, 1, 1, 0, 0])
+    part = Examples(torch.zeros(5, 1), labels)
+    data = [ClientData(part, part, part)]
+    assert right_by_class([[1.0, 1.0, 0.0, 1.0, 0.0]], data) == [[[1, 2], [2, 3]]]
+    assert right_by_class([[0.5, 1.0, 0.0, 1.0, 0.0]], data) is None  # not cases that are right or wrong
+    three = Examples(torch.zeros(5, 1), torch.tensor([1, 2, 1, 0, 0]))
+    assert right_by_class([[1.0, 1.0, 0.0, 1.0, 0.0]], [ClientData(part, part, three)]) is None
 
 
 def est(value: float) -> Estimate:
@@ -507,7 +561,7 @@ def test_runs_of_a_comparison_that_had_other_clients_are_left_out(comparison: Pa
     path.write_text(json.dumps({**json.loads(path.read_text()), "split": "another"}))
     source = load(folder / "fedfomo-seed-0")
     assert set(source.ended) == {"fedavg", "fedfomo"}
-    assert [len(gains) for gains in source.ended["fedfomo"].gains_by_seed] == [6]  # of the other seed
+    assert {seed: len(gains) for seed, gains in source.ended["fedfomo"].seed_gains.items()} == {1: 6}
     assert any("changed within the comparison: local-seed-0." in note for note in source.notes)
 
 

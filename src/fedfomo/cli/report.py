@@ -89,7 +89,7 @@ def report(arguments: list[str]) -> None:
 
 def _show(facts: ReportData, out: Path, way_on: str) -> None:
     if len(facts.sentences) <= MOST_SENTENCES:
-        for sentence in facts.sentences:
+        for sentence in facts.lines:
             console.print(sentence, markup=False, soft_wrap=True)
     if facts.advice:
         console.print(facts.advice, markup=False, soft_wrap=True)

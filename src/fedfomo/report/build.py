@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfomo.core.data import is_enough
 from fedfomo.report import intervals
+from fedfomo.report.about import about_run
 from fedfomo.report.data import (
     ClientFacts,
     Curves,
@@ -25,7 +26,7 @@ from fedfomo.report.data import (
 )
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.ordering import order_by_likeness, order_rows
-from fedfomo.report.text import contributors_of, site_sentence
+from fedfomo.report.text import NextStep, Unit, contributors_of, headline, lede, next_step, site_sentence, title_of
 
 TINY_VALIDATION = 10  # examples; with fewer, a loss says little about a model
 MOST_JUDGED = 150_000  # single judgements that a page carries; of longer histories, rounds are left out evenly
@@ -36,7 +37,8 @@ MATRIX_LIMIT = 300  # clients; a dense matrix of more is no smaller than the jud
 def build_report_data(source: ReportInput) -> ReportData:
     """Compute everything that a report shows."""
     local = source.ended.get("local")
-    methods = [_method(name, ended, local) for name, ended in _local_first(source.ended).items()]
+    seeds = _common_seeds(source)
+    methods = [_method(name, ended, local, seeds, source) for name, ended in _local_first(source.ended).items()]
     rounds, health = _history(source)
     thinned = _thinned(rounds)
     own = next((facts for facts in methods if facts.method == source.method), None)
@@ -44,13 +46,19 @@ def build_report_data(source: ReportInput) -> ReportData:
     ended = source.ended.get(source.method)
     examined = ended.examples if ended else None
     receivers, givers = _orders(source)
-    is_share = _is_share(source)
+    unit = Unit(source.metric, _is_share(source))
     return ReportData(
         title=source.title,
         method=source.method,
         metric=source.metric,
-        is_share=is_share,
+        is_share=unit.is_share,
+        word=source.word,
+        titles={name: title_of(name) for name in (*source.ended, source.method)},
+        verdict=_verdict(source, own, unit),
+        lede="" if own is None else lede({m.method: m.mean for m in methods}, own.mean_gain, own.method, seeds, unit),
+        about=about_run(source),
         seed=source.seed,
+        seeds=seeds,
         rounds_planned=source.rounds_planned,
         is_finished=ended is not None,
         clients=source.clients,
@@ -60,13 +68,15 @@ def build_report_data(source: ReportInput) -> ReportData:
         is_thinned=thinned != rounds,
         curves=_curves(source),
         affinity=source.affinity if len(source.clients) <= MATRIX_LIMIT else None,
+        mixing=source.mixing if len(source.clients) <= MATRIX_LIMIT else None,
         gives=_others([list(column) for column in zip(*source.mixing, strict=True)], rounds) if source.mixing else None,
         takes=_others(source.mixing, rounds) if source.mixing else None,
         cross=examined.cross if examined else None,
         why_not_crossed=_why_not(ended),
         receivers=receivers,
         givers=givers,
-        sentences=_sentences(source, own, alone, is_share),
+        sentences=_sentences(source, own, alone, unit),
+        next_steps=_next_steps(source, own, unit),
         advice=source.advice,
         health=health,
         privacy=source.privacy,
@@ -79,7 +89,16 @@ def _local_first(ended: Mapping[str, FinalResult]) -> dict[str, FinalResult]:
     return {name: ended[name] for name in sorted(ended, key=lambda name: rank.get(name, 2))}
 
 
-def _method(name: str, ended: FinalResult, local: FinalResult | None) -> MethodFacts:
+def _common_seeds(source: ReportInput) -> list[int]:
+    """Return the seeds with which every method has ended: means of other seeds could not be compared."""
+    known = [{seed for seed, mean in e.seed_means.items() if math.isfinite(mean)} for e in source.ended.values()]
+    common = set[int]() if not known else known[0].intersection(*known[1:])
+    return sorted(common) or [source.seed]
+
+
+def _method(
+    name: str, ended: FinalResult, local: FinalResult | None, seeds: Sequence[int], source: ReportInput
+) -> MethodFacts:
     clients = sorted(ended.scores)
     scores = [_estimate(ended, client) for client in clients]
     gains: list[Estimate | None] = [None] * len(clients)
@@ -88,20 +107,22 @@ def _method(name: str, ended: FinalResult, local: FinalResult | None) -> MethodF
     known = [gain for gain in gains if gain is not None]
     helped, harmed = sum(gain.is_above_zero for gain in known), sum(gain.is_below_zero for gain in known)
     values = [score.value for score in scores if score is not None]
-    gaps = [gap for of_seed in ended.gains_by_seed for gap in of_seed] or [gain.value for gain in known]
+    means = [mean for seed in seeds if math.isfinite(mean := ended.seed_means.get(seed, math.nan))] or values
+    gaps = [gap for seed in seeds for gap in ended.seed_gains.get(seed, [])] or [gain.value for gain in known]
+    by_class = ended.examples.by_class if ended.examples and source.privacy is None else None
     return MethodFacts(
         method=name,
+        title=title_of(name),
         scores=scores,
         gains=gains,
-        mean=fmean(values) if values else math.nan,
+        mean=fmean(means) if means else math.nan,
         mean_gain=intervals.of_mean_gap(gaps) if known else None,
-        gain_seeds=max(1, len(ended.gains_by_seed)),
         helped=helped,
         harmed=harmed,
         undecided=len(known) - helped - harmed,
-        seed_means=ended.seed_means,
         bytes_moved=ended.bytes_moved,
         gradients=ended.gradients,
+        by_class=by_class if source.metric == "accuracy" else None,
     )
 
 
@@ -272,7 +293,15 @@ def _orders(source: ReportInput) -> tuple[list[int], list[int]]:
     return order_rows(matrix), order_rows([list(column) for column in zip(*matrix, strict=True)])
 
 
-def _sentences(source: ReportInput, own: MethodFacts | None, local: MethodFacts | None, is_share: bool) -> list[str]:
+def _verdict(source: ReportInput, own: MethodFacts | None, unit: Unit) -> str:
+    if own is None:
+        return f"Round {len(source.lines)} of {source.rounds_planned}: not finished"
+    if own.mean_gain is None:
+        return f"{title_of(own.method)} reaches {unit.score(own.mean)} on average"
+    return headline(own.helped, own.undecided, own.harmed, own.mean_gain, source.word)
+
+
+def _sentences(source: ReportInput, own: MethodFacts | None, local: MethodFacts | None, unit: Unit) -> list[str]:
     if own is None:
         return []
     names = [client.name for client in source.clients]
@@ -283,8 +312,17 @@ def _sentences(source: ReportInput, own: MethodFacts | None, local: MethodFacts 
             own.scores[client],
             own.gains[client],
             contributors_of(source.mixing, names, client) if source.mixing else {},
-            is_share,
+            unit,
             source.clients[client].test,
         )
         for client in range(len(names))
+    ]
+
+
+def _next_steps(source: ReportInput, own: MethodFacts | None, unit: Unit) -> list[NextStep]:
+    if own is None:
+        return []
+    return [
+        next_step(own.scores[client], own.gains[client], unit, facts.test)
+        for client, facts in enumerate(source.clients)
     ]

@@ -14,6 +14,7 @@ from fedfomo.report.data import compact
 from fedfomo.report.from_run import comparable, method_in_full
 from fedfomo.report.intervals import Estimate, of_mean_gap
 from fedfomo.report.select_run import comparison_in
+from fedfomo.report.text import title_of
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.config_io import to_cli
 from fedfomo.runs.own_sites import is_of_sites
@@ -89,6 +90,8 @@ def comparison_facts(scenarios: list[ScenarioComparison]) -> dict[str, object]:
         "metric": "accuracy",
         "is_share": True,
         "method": "",
+        "word": "client",
+        "titles": {method: title_of(method) for scenario in scenarios for method in scenario.means},
         "clients": [],
         "methods": [],
     }

@@ -12,6 +12,7 @@ from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.model import Score
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.per_example import PerExampleScores
+from fedfomo.report.text import NextStep
 
 Rows = list[list[float | None]]
 """One list a round, with one value a client; None where there is none."""
@@ -36,17 +37,17 @@ class MethodFacts:
     """How one method ended, for every client; clients without test examples, or a finite figure on them, have none."""
 
     method: str
+    title: str  # its name as papers write it
     scores: list[Estimate | None]
     gains: list[Estimate | None]  # against training alone, on the same examples; none for training alone itself
-    mean: float
-    mean_gain: Estimate | None  # over clients; of a comparison, over those of several seeds
-    gain_seeds: int  # how many
-    helped: int  # clients whose whole interval is above 0
+    mean: float  # over clients, of all seeds that the report counts
+    mean_gain: Estimate | None  # likewise
+    helped: int  # clients whose whole interval is above 0, with the report's own seed
     harmed: int  # likewise below
     undecided: int
-    seed_means: list[float]  # of all seeds of a comparison, this one's among them
     bytes_moved: int
     gradients: int
+    by_class: list[list[list[int]]] | None = None  # of two classes: by client, right ones and all, class 0 and 1
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,8 @@ class FinalResult:
     bytes_moved: int
     gradients: int
     examples: PerExampleScores | None  # None: its models, or the data, are not at hand
-    seed_means: list[float] = field(default_factory=list[float])
-    gains_by_seed: list[list[float]] = field(default_factory=list[list[float]])  # of every client, over training alone
+    seed_means: Mapping[int, float] = field(default_factory=dict[int, float])  # by seed, the report's own among them
+    seed_gains: Mapping[int, list[float]] = field(default_factory=dict[int, list[float]])  # over training alone
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,10 @@ class ReportInput:
     own_targets: bool  # whether everybody is judged on data like its own
     reproduce: Reproduce
     metric: str = "accuracy"
+    word: str = "client"  # what clients are called
+    data: str = ""  # whose data they are
+    date: str = ""  # of the last result
+    is_simulated: bool = True
     notes: list[str] = field(default_factory=list[str])
     advice: str = ""
     privacy: PrivacyFacts | None = None
@@ -164,7 +169,13 @@ class ReportData:
     method: str
     metric: str  # what the figures are called
     is_share: bool  # whether they are shares, to be shown in per cent
+    word: str  # what clients are called
+    titles: dict[str, str]  # of methods
+    verdict: str
+    lede: str
+    about: list[tuple[str, str]]  # date, data, what was sent, privacy, by what they are called
     seed: int
+    seeds: list[int]  # behind means
     rounds_planned: int
     is_finished: bool
     clients: list[ClientFacts]
@@ -174,6 +185,7 @@ class ReportData:
     is_thinned: bool  # whether the judgements of some rounds were left out, for a page that is not too large
     curves: Curves
     affinity: list[list[float]] | None  # at the end, receiver × giver; None: not known, or too large for a page
+    mixing: list[list[float]] | None  # likewise, what was taken over all rounds
     gives: list[float] | None  # weight of each client's model with others, a round
     takes: list[float] | None  # weight of others' models with each client, a round
     cross: list[list[float]] | None  # each final model (row) on each client's target (column)
@@ -181,10 +193,17 @@ class ReportData:
     receivers: list[int]  # the order in which they are drawn
     givers: list[int]
     sentences: list[str]  # one a client
+    next_steps: list[NextStep]  # likewise
     advice: str  # what is missing, and how to get it
     health: Diagnostics
     privacy: PrivacyFacts | None  # None: there was none
     reproduce: Reproduce
+
+    @property
+    def lines(self) -> list[str]:
+        """Each client's sentence with its next step."""
+        steps = self.next_steps or [NextStep("unknown", "")] * len(self.sentences)
+        return [f"{said} {step.text}".rstrip() for said, step in zip(self.sentences, steps, strict=True)]
 
     def to_json(self) -> str:
         """Spell the facts out as strict, compact JSON; four digits are more than any chart shows."""

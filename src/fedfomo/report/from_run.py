@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class _Asked:
     dropout: float
     privacy: Privacy
     title: str
+    data: str  # whose they are
     metric: str
     names: list[str]
     commands: list[str]  # that do the same again
@@ -123,6 +125,9 @@ def load(
         own_targets=targets == list(range(len(targets))),
         reproduce=_reproduce(folder, asked, environment),
         metric=asked.metric,
+        word="client" if asked.config else "site",
+        data=asked.data,
+        date=_date(folder / ("result.json" if is_finished else "rounds.jsonl")),
         notes=[
             *_unfinished(folder, is_finished),
             *environment["warnings"],
@@ -133,6 +138,10 @@ def load(
         advice=_advice(asked, ended),
         privacy=_privacy(folder, asked.privacy),
     )
+
+
+def _date(path: Path) -> str:
+    return f"{datetime.fromtimestamp(path.stat().st_mtime).astimezone():%Y-%m-%d}" if path.exists() else ""
 
 
 def _asked(folder: Path) -> _Asked:
@@ -153,6 +162,7 @@ def _asked(folder: Path) -> _Asked:
             dropout=0.0,
             privacy=own.privacy_settings,
             title=f"{len(own.sites)} sites: {listed(own.sites)}",
+            data="Each site's own.",
             metric=own.metric,
             names=own.sites,
             commands=[own.call],
@@ -175,6 +185,7 @@ def _asked(folder: Path) -> _Asked:
         dropout=setting.client_dropout,
         privacy=setting.privacy,
         title=f"{environment['data']['name']}, {setting.scenario.scenario}, {clients} clients",
+        data=f"The data set '{environment['data']['name']}', dealt to {clients} simulated clients.",
         metric="accuracy",
         names=[f"client {client}" for client in range(clients)],
         commands=commands,
@@ -290,8 +301,8 @@ def _final_result(
         bytes_moved=traffic.bytes_down + traffic.bytes_up,
         gradients=record.gradients,
         examples=scores_of_run(folder, record, problem, algorithm, crosses),
-        seed_means=[other.summary().mean for other in of_seeds.values()],
-        gains_by_seed=_gains(of_seeds),
+        seed_means={other.seed: other.summary().mean for other in of_seeds.values()},
+        seed_gains=_gains(of_seeds),
     )
 
 
@@ -317,6 +328,8 @@ def scores_of_run(
     if thetas is None:
         return None
     found = score_examples(model, thetas, problem.clients, crosses)
+    if problem.privacy.is_on:  # how many of which label a client holds is not for the folder of a private run
+        found = replace(found, by_class=None)
     if not _is_of_run(found, record):
         return None
     write_scores(kept, found)
@@ -337,16 +350,16 @@ def _runs_of_seeds(folder: Path) -> list[Path]:
     return [other for other in sorted(folder.parent.glob(f"{label}-seed-*")) if (other / "result.json").exists()]
 
 
-def _gains(runs: Mapping[Path, RunRecord]) -> list[list[float]]:
+def _gains(runs: Mapping[Path, RunRecord]) -> dict[int, list[float]]:
     """Return for every seed what its clients gained over training alone, as far as that was run with the same ones."""
-    gains: list[list[float]] = []
+    gains: dict[int, list[float]] = {}
     for run, record in runs.items():
         local = run.parent / f"local-seed-{record.seed}"
         if (local / "result.json").exists() and _had_same_clients(run, local):
             alone = read_record(local).figures()
-            gaps = (value - alone[client] for client, value in record.figures().items())
-            gains.append([gap for gap in gaps if math.isfinite(gap)])
-    return [of_seed for of_seed in gains if of_seed]
+            gaps = [value - alone[client] for client, value in record.figures().items()]
+            gains[record.seed] = [gap for gap in gaps if math.isfinite(gap)]
+    return gains
 
 
 def _reproduce(folder: Path, asked: _Asked, environment: Mapping[str, Any]) -> Reproduce:

@@ -28,6 +28,7 @@ class PerExampleScores:
     figures: list[list[float]]  # each client's model on each of its own test examples
     cross: list[list[float]] | None  # the mean figure of each client's model (row) on each client's test (column)
     why_not_crossed: str  # if it was not
+    by_class: list[list[list[int]]] | None = None  # of two classes: each client's right ones and all, class 0 and 1
 
 
 def score_examples(
@@ -35,10 +36,12 @@ def score_examples(
 ) -> PerExampleScores:
     """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
     figures = [model.figures(theta, data.test).tolist() for theta, data in zip(thetas, clients, strict=True)]
+    by_class = right_by_class(figures, clients)
     if not crosses:
-        return PerExampleScores(figures, None, "")
+        return PerExampleScores(figures, None, "", by_class)
     if len(clients) > CROSS_LIMIT:
-        return PerExampleScores(figures, None, f"{len(clients)} clients are too many for a matrix of all pairs")
+        why = f"{len(clients)} clients are too many for a matrix of all pairs"
+        return PerExampleScores(figures, None, why, by_class)
     cross: list[list[float]] = []
     started = time.perf_counter()
     tests = [data.test for data in clients]
@@ -54,8 +57,21 @@ def score_examples(
         needed = (time.perf_counter() - started) / len(cross) * len(clients)
         if needed > CROSS_SECONDS:
             why = f"trying all {len(clients)} models on all targets would take about {needed / 60:.0f} minutes"
-            return PerExampleScores(figures, None, why)
-    return PerExampleScores(figures, cross, "")
+            return PerExampleScores(figures, None, why, by_class)
+    return PerExampleScores(figures, cross, "", by_class)
+
+
+def right_by_class(figures: Sequence[Sequence[float]], clients: Sequence[ClientData]) -> list[list[list[int]]] | None:
+    """Count by client how many test examples of each of two classes are right, and all; None: there are not two."""
+    counts = label_counts(clients)
+    if counts is None or len(counts[1][0]) != 2 or any(value not in (0.0, 1.0) for row in figures for value in row):
+        return None
+    found: list[list[list[int]]] = []
+    for row, data in zip(figures, clients, strict=True):
+        labels = data.test.labels.tolist()
+        right = [sum(int(value) for value, label in zip(row, labels, strict=True) if label == k) for k in (0, 1)]
+        found.append([[right[k], labels.count(k)] for k in (0, 1)])
+    return found
 
 
 def write_scores(path: Path, found: PerExampleScores) -> None:

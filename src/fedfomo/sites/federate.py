@@ -98,7 +98,7 @@ class FederationResult:
         return {site: self.scores[site].metric - self.local_scores[site].metric for site in self.sites}
 
     def __str__(self) -> str:
-        return "\n".join([*self._without_crossing.sentences, *self.notes])
+        return "\n".join([*self._without_crossing.lines, *self.notes])
 
     @cached_property
     def report_data(self) -> ReportData:

@@ -16,7 +16,7 @@ function flowOf(client) {
 }
 
 function addClient() {
-  const made = section("client", "One client's story", "Choose a client above, or click on it in any chart.");
+  const made = section("client", `One ${facts.word}`, `Choose a ${facts.word} above, or click on it in any chart.`);
   const heading = document.getElementById("client-title");
   const sentence = el("p", {});
   made.append(sentence);
@@ -27,10 +27,11 @@ function addClient() {
   if (facts.curves.validation_reference.length) addValidation(grid);
   if (facts.clients.some((client) => client.train_labels)) addLabels(grid);
   onClient((client) => {
-    heading.textContent = `${names[client]}: its story`;
+    heading.textContent = names[client];
     const { train, validation, test } = facts.clients[client];
     const holds = known(train) ? `${train} training, ${validation} validation and ${test} test examples` : `${test} test examples`;
-    sentence.textContent = `${facts.sentences[client] ? facts.sentences[client] + ". " : ""}It has ${holds}.`;
+    const step = facts.next_steps[client] ? ` ${facts.next_steps[client].text}` : "";
+    sentence.textContent = `${facts.sentences[client] ? facts.sentences[client] + step : ""} It has ${holds}.`;
     charts.filter((chart) => chart.ofClient).forEach(draw);
   });
 }
@@ -38,7 +39,8 @@ function addClient() {
 function addFlow(parent) {
   addChart(parent, {
     id: "flow", ofClient: true, title: "From whom it learns", label: "Stacked bars of mixing weights by giver over rounds",
-    about: "Each bar is one round: how much of whose model it mixed in. Grey is its own. A gap means that nothing helped, not even its own training, and it stayed where it was.",
+    about: "Weights of the models that it mixed in each round; grey is its own. No bar: nothing lowered its loss, and its model stayed the same.",
+    has: () => flowOf(state.client).size > 0,
     traces: () => {
       const flow = flowOf(state.client);
       const others = [...flow.keys()].filter((giver) => giver !== state.client).sort((a, b) => sum(flow.get(b)) - sum(flow.get(a)));
@@ -61,11 +63,12 @@ const line = (name, y, shade, dash = "solid") => ({ type: "scatter", mode: "line
 function addCourse(parent) {
   addChart(parent, {
     id: "test-course", ofClient: true, title: "On its test data", label: "Test curves over rounds",
-    about: "After each federated update, and after the local training that follows. The dashed line is where training alone ends.",
+    about: "After each federated update, and after the local training that follows it. Dashed: training alone, at its end.",
+    has: () => course(facts.curves.test_updated).some(known),
     traces: () => [
       line("after update", course(facts.curves.test_updated).map(shown), colour("own")),
       line("after training", course(facts.curves.test_trained).map(shown), colour("fedavg"), "dot"),
-      ...(local && local.scores[state.client] ? [{ type: "scatter", mode: "lines", name: "Local, at the end", x: [facts.curves.rounds[0], facts.curves.rounds.at(-1)], y: [1, 1].map(() => shown(local.scores[state.client].value)), line: { color: colour("local"), dash: "dash" }, hoverinfo: "skip" }] : []),
+      ...(local && local.scores[state.client] ? [{ type: "scatter", mode: "lines", name: "training alone", x: [facts.curves.rounds[0], facts.curves.rounds.at(-1)], y: [1, 1].map(() => shown(local.scores[state.client].value)), line: { color: colour("local"), dash: "dash" }, hoverinfo: "skip" }] : []),
     ],
     layout: () => ({ height: 290, xaxis: { title: { text: "round" } }, yaxis: { title: { text: `${facts.metric}${unit}` } }, printed: 0.5 }),
     data: () => ({ columns: ["round", "client", "after update", "after training"], rows: facts.curves.rounds.map((round, k) => [round, names[state.client], course(facts.curves.test_updated)[k], course(facts.curves.test_trained)[k]]) }),
@@ -75,7 +78,8 @@ function addCourse(parent) {
 function addValidation(parent) {
   addChart(parent, {
     id: "validation-course", ofClient: true, title: "On its validation data", label: "Validation losses over rounds",
-    about: "Losses as the client itself measured them before mixing: of the model it had mixed last, and of the same after its own training. Lower is better.",
+    about: "Loss of its last mixture, and of the same after training. Lower is better.",
+    has: () => course(facts.curves.validation_reference).some(known),
     traces: () => [
       line("as mixed last", course(facts.curves.validation_reference), colour("own")),
       line("as trained last", course(facts.curves.validation_own), colour("fedavg"), "dot"),
@@ -88,9 +92,10 @@ function addValidation(parent) {
 function addLabels(parent) {
   const shares = (counts) => (counts && sum(counts) ? counts.map((count) => count / sum(counts)) : []);
   addChart(parent, {
-    id: "labels", ofClient: true, title: "What it holds, and what it wants", label: "Bars of label shares, training beside target",
-    about: "The mix of labels that it trains on beside the mix that it is judged on. The less they agree, the more it needs others.",
-    traces: () => [["trains on", "train_labels", "local"], ["is judged on", "target_labels", "own"]].map(([name, part, shade]) => ({
+    id: "labels", ofClient: true, title: "Labels: training and target", label: "Bars of label shares, training beside target",
+    about: "Share of each label in its training data and in its target data.",
+    has: () => known(facts.clients[state.client].train_labels),
+    traces: () => [["trains on", "train_labels", "local"], ["target", "target_labels", "own"]].map(([name, part, shade]) => ({
       type: "bar", name, x: facts.label_names.map(plain), y: shares(facts.clients[state.client][part]), marker: { color: colour(shade) }, hovertemplate: `label %{x}: %{y:.0%}<extra>${name}</extra>`,
     })),
     layout: () => ({ height: 290, bargap: 0.25, xaxis: { title: { text: "label" }, type: "category" }, yaxis: { tickformat: ".0%" }, printed: 0.5 }),

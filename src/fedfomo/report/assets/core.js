@@ -6,12 +6,11 @@ const everyone = names.map((_, client) => client);
 const local = facts.methods.find((method) => method.method === "local");
 const fedavg = facts.methods.find((method) => method.method === "fedavg");
 const own = facts.methods.find((method) => method.method === facts.method);
-const TITLES = { local: "Local", fedavg: "FedAvg", fedfomo: "FedFomo", fedprox: "FedProx", ifca: "IFCA" };
 const GROUPS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8c8c8c"];
 
 /** Names are other people's words: Plotly reads some of HTML, so they are told apart from it. */
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const title = (method) => TITLES[method] || method;
+const title = (method) => facts.titles[method] || method;
 const known = (value) => value !== null && value !== undefined;
 /** One end of an estimate; none where a client has no test examples, or a figure that is not finite. */
 const endOf = (estimate, end) => (estimate ? estimate[end] : null);
@@ -52,7 +51,7 @@ function el(tag, attributes = {}, ...children) {
 }
 
 function tableOf(columns, rows, attributes = {}) {
-  const cell = (value) => el("td", { class: typeof value === "string" && value.length > 24 ? "words" : null },
+  const cell = (value, k) => el("td", { class: typeof value === "string" && value.length > 32 ? "words" : null, "data-label": columns[k] },
     value instanceof Node ? value : known(value) ? String(value) : "");
   return el("table", attributes,
     el("thead", {}, el("tr", {}, columns.map((column) => el("th", { scope: "col" }, column)))),
@@ -100,7 +99,8 @@ function addChart(parent, chart) {
   const caption = el("figcaption", {}, chart.title ? el("h3", {}, chart.title) : null,
     chart.about ? el("p", { class: "about" }, chart.about) : null);
   chart.fault = el("p", { class: "note", role: "alert", hidden: true });
-  parent.append(el("figure", {}, caption, ...(chart.before || []), chart.fault, chart.holder, details));
+  chart.figure = el("figure", {}, caption, ...(chart.before || []), chart.fault, chart.holder, details);
+  parent.append(chart.figure);
   charts.push(chart);
   return chart;
 }
@@ -127,6 +127,8 @@ function frameOf({ printed = 1, ...layout }) {
 /** Draw a chart; one that fails says so in its place, and leaves the others alone. */
 function draw(chart) {
   if (!chart.isReady) return;
+  chart.figure.hidden = Boolean(chart.has) && !chart.has(); // nothing is drawn that has no data behind it
+  if (chart.figure.hidden) return;
   chart.fault.hidden = true;
   chart.holder.hidden = false;
   try {

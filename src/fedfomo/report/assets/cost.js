@@ -1,7 +1,7 @@
 /** What it took: exploring, downloading, computing. */
 function addCost() {
   if (!facts.rounds.length) return;
-  const made = section("cost", "What did it cost?", null);
+  const made = section("cost", "Cost", null);
   const grid = el("div", { class: "grid3" });
   made.append(grid);
   const pick = (field) => facts.rounds.map((round) => round[field]);
@@ -10,7 +10,7 @@ function addCost() {
     const epsilon = pick("epsilon");
     addChart(grid, {
       id: "exploration", title: "Exploration", label: "Pairs that met for the first time, and share of all pairs, over rounds",
-      about: `Bars: pairs of clients that met for the first time. Line: share of all pairs that have met.${known(epsilon[0]) ? " Dotted: the chance that a slot is filled at random." : ""}`,
+      about: `Bars: pairs that met for the first time. Line: share of all pairs that have met.${known(epsilon[0]) ? " Dotted: chance that a model is chosen at random." : ""}`,
       traces: () => [bar("new pairs", pick("new_pairs"), colour("local"), ""),
         { type: "scatter", mode: "lines", name: "pairs met", x: rounds, y: pick("pairs_met"), yaxis: "y2", line: { color: colour("own"), width: 2.4 }, hovertemplate: "round %{x}: %{y:.0%}<extra>pairs met</extra>" },
         ...(known(epsilon[0]) ? [{ type: "scatter", mode: "lines", name: "chance", x: rounds, y: epsilon, yaxis: "y2", line: { color: colour("fedavg"), dash: "dot", width: 2 }, hovertemplate: "round %{x}: %{y:.0%}<extra>at random</extra>" }] : [])],
@@ -19,16 +19,16 @@ function addCost() {
     });
   }
   addChart(grid, {
-    id: "traffic", title: "Traffic", label: "Megabytes moved in every round", about: `Megabytes to and from clients in each round${known(facts.rounds.at(-1).models_down) ? `; ${facts.rounds.at(-1).models_down.toFixed(0)} models were sent out in the last one` : ""}.`,
+    id: "traffic", title: "Traffic", label: "Megabytes moved in every round", about: "Megabytes to and from clients in each round.",
     traces: () => [bar("to clients", pick("bytes_down").map((size) => size / 1e6), colour("own"), ":.3g"), bar("to the server", pick("bytes_up").map((size) => size / 1e6), colour("fedavg"), ":.3g")],
     layout: () => ({ height: 270, barmode: "stack", xaxis: { title: { text: "round" } }, yaxis: { title: { text: "MB" } }, printed: 0.5 }),
     data: () => ({ columns: ["round", "models down", "bytes down", "bytes up"], rows: facts.rounds.map((round) => [round.round, round.models_down, round.bytes_down, round.bytes_up]) }),
   });
   if (!facts.rounds.some((round) => known(round.training_seconds))) return;
   addChart(grid, {
-    id: "time", title: "Time", label: "Seconds of training, scoring and the rest in every round", about: "Seconds of computing in each round, of all worker processes together. Scoring is judging models on validation and test data; the rest is mixing them, and keeping what came of it.",
-    traces: () => [bar("train", pick("training_seconds"), colour("own"), ":.3g"), bar("score", pick("scoring_seconds"), colour("fedavg"), ":.3g"), bar("mix and keep", pick("other_seconds"), colour("local"), ":.3g")],
+    id: "time", title: "Time", label: "Seconds of training, scoring and the rest in every round", about: "Seconds in each round, summed over processes. Scoring: models on validation and test data.",
+    traces: () => [bar("train", pick("training_seconds"), colour("own"), ":.3g"), bar("score", pick("scoring_seconds"), colour("fedavg"), ":.3g"), bar("mix and store", pick("other_seconds"), colour("local"), ":.3g")],
     layout: () => ({ height: 270, barmode: "stack", xaxis: { title: { text: "round" } }, yaxis: { title: { text: "seconds" } }, printed: 0.5 }),
-    data: () => ({ columns: ["round", "train", "score", "mix and keep"], rows: facts.rounds.map((round) => [round.round, round.training_seconds, round.scoring_seconds, round.other_seconds]) }),
+    data: () => ({ columns: ["round", "train", "score", "mix and store"], rows: facts.rounds.map((round) => [round.round, round.training_seconds, round.scoring_seconds, round.other_seconds]) }),
   });
 }

@@ -3,13 +3,15 @@ const judged = facts.rounds.filter((round) => round.judgements.length);
 const onlyAtEnd = !judged.length && Boolean(facts.affinity && facts.rounds.length); // nobody but the sites knows the rounds before
 const moments = onlyAtEnd ? facts.rounds.slice(-1) : judged;
 const QUANTITIES = {
-  utility: ["Utility", "How much a giver's model would lower the receiver's validation loss, per step towards it. Blue helps, orange harms: a negative value is information too. Empty cells were not sent in this round."],
-  weight: ["Mixing weight", "How much of each giver's model the receiver really mixed in, in this round. A row adds up to 1, or to 0 where nothing helped; the diagonal is a client's own model."],
-  affinity: ["Affinity", "The utilities of all rounds so far, added up: what decides whose models the receiver is sent next."],
+  taken: ["Learned from", "Of what a receiver took from others up to this round, each giver's share."],
+  utility: ["Utility", "Loss improvement by a giver's model, divided by its distance, as the receiver measured it in this round. Blue lowers the loss, orange raises it."],
+  weight: ["Weights", "Share of each model in the receiver's model after this round. The diagonal is its own."],
+  affinity: ["Affinity", "Sum of the utilities up to this round. It decides which models are sent next."],
 };
 
 function matrixOf(quantity, step) {
   const size = names.length;
+  if (quantity === "taken") return takenUpTo(step);
   const cells = everyone.map(() => new Array(size).fill(null));
   const upTo = quantity === "affinity" ? moments.slice(0, step + 1) : [moments[step]];
   if (quantity === "affinity" && (onlyAtEnd || facts.is_thinned)) return facts.affinity.map((row, r) => row.map((value, g) => (r === g ? null : value)));
@@ -26,9 +28,20 @@ function matrixOf(quantity, step) {
   return cells;
 }
 
+/** What receivers took from others so far, as shares; at the end as the sentences have it. */
+function takenUpTo(step) {
+  const isEnd = step === moments.length - 1 && facts.mixing;
+  const cells = everyone.map((receiver) => (isEnd ? [...facts.mixing[receiver]] : new Array(names.length).fill(0)));
+  if (!isEnd) for (const round of moments.slice(0, step + 1)) for (const { receiver, givers, weights } of round.judgements) givers.forEach((giver, k) => { cells[receiver][giver] += weights[k] || 0; });
+  return cells.map((row, receiver) => {
+    const total = sum(row.filter((value, giver) => giver !== receiver && known(value)));
+    return row.map((value, giver) => (giver === receiver || !total || !known(value) ? null : value / total));
+  });
+}
+
 /** The value that is drawn in full colour: nearly the largest of all rounds, so that one outlier does not hide the rest. */
 function limitOf(quantity) {
-  if (quantity === "weight") return 1;
+  if (quantity === "weight" || quantity === "taken") return 1;
   const steps = quantity === "affinity" ? [moments.length - 1] : moments.map((_, step) => step);
   const sizes = steps.flatMap((step) => matrixOf(quantity, step).flatMap((row, r) => row.filter((value, g) => known(value) && value !== 0 && r !== g).map(Math.abs)));
   sizes.sort((a, b) => a - b);
@@ -37,15 +50,15 @@ function limitOf(quantity) {
 
 function addMatrix() {
   if (moments.length && names.length > 1000) {
-    section("matrix", "Who helps whom?", `${names.length} clients are too many for a matrix; one client's story shows from whom it learns.`);
+    section("matrix", "Who learned from whom?", `${names.length} ${facts.word}s are too many for a matrix. See one ${facts.word} below.`);
     return;
   }
   if (!moments.length) {
-    section("matrix", "Who helps whom?", `${title(facts.method)} keeps no record of who values whom${facts.is_finished ? "" : " yet"}.`);
+    if (!facts.is_finished) section("matrix", "Who learned from whom?", `${title(facts.method)} has no record of it yet.`);
     return;
   }
-  const made = section("matrix", "Who helps whom?", `Each row is a receiver, each column a giver. ${facts.clients[0].group !== null ? "Coloured margins are the true groups behind the clients, which no method was told. " : ""}Clients are ordered so that those who value the same others stand together: blocks are groups that the clients found by themselves.`);
-  const current = { quantity: facts.is_thinned ? "weight" : "affinity", step: moments.length - 1, timer: null };
+  const made = section("matrix", "Who learned from whom?", `Each row receives, each column gives.${facts.clients[0].group !== null ? " Coloured margins are the true groups, which no method was told." : ""}`);
+  const current = { quantity: onlyAtEnd ? "affinity" : "taken", step: moments.length - 1, timer: null };
   const limits = {};
   const limit = () => (limits[current.quantity] ??= limitOf(current.quantity));
   const explanation = el("p", { class: "about" });
@@ -67,7 +80,7 @@ function addMatrix() {
       const strip = groups.length ? 0.03 : 0;
       const row = facts.receivers.indexOf(state.client);
       return {
-        height: Math.max(330, Math.min(760, width * 0.92)), hovermode: "closest",
+        height: Math.max(300, Math.min(760, width * 0.92, 150 + 52 * names.length)), hovermode: "closest",
         margin: { l: 10, r: 10, t: 30, b: 10 },
         xaxis: { ...ticks(facts.givers), domain: [strip + (strip && 0.008), 1], range: [-0.5, names.length - 0.5], side: "top", title: { text: "giver" }, tickangle: -90 },
         yaxis: { ...ticks(facts.receivers), domain: [0, 1 - strip - (strip && 0.008)], range: [names.length - 0.5, -0.5], title: { text: "receiver" }, anchor: strip ? "x2" : "x" },
@@ -99,7 +112,7 @@ function addMatrix() {
   })));
   function heat() {
     const cells = matrixOf(current.quantity, current.step);
-    const signed = current.quantity !== "weight";
+    const signed = current.quantity === "utility" || current.quantity === "affinity";
     return {
       type: "heatmap", z: facts.receivers.map((r) => facts.givers.map((g) => (signed ? height(cells[r][g]) : cells[r][g]))), zmin: signed ? -1 : 0, zmax: 1,
       colorscale: signed ? diverging() : sequential(), xgap: names.length > 60 ? 0 : 1, ygap: names.length > 60 ? 0 : 1, hoverongaps: false,
@@ -130,7 +143,7 @@ function addMatrix() {
     const round = moments[current.step].round;
     counter.textContent = `${round} of ${facts.rounds_planned}`;
     slider.setAttribute("aria-valuetext", `round ${round}`);
-    explanation.textContent = QUANTITIES[current.quantity][1] + (facts.is_thinned ? " Of this long run, some rounds are left out here." : "");
+    explanation.textContent = QUANTITIES[current.quantity][1] + (facts.is_thinned ? " Some rounds of this long run are left out." : "");
     draw(chart);
     remember();
   }

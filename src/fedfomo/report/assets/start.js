@@ -2,8 +2,8 @@
 
 function addBar() {
   const chooser = el("select", { id: "chooser", onchange: () => selectClient(Number(chooser.value)) }, everyone.map((client) => el("option", { value: client }, names[client])));
-  const links = [["gains", "Gains"], ["matrix", "Who helps whom"], ["client", "One client"], ["give", "Give and take"], ["cross", "Models × targets"], ["cost", "Cost"], ["health", "Health"], ["reproduce", "Reproduce"]];
-  const bar = el("div", { class: "bar" }, el("nav", { "aria-label": "Sections" }), el("label", { for: "chooser" }, "Client", chooser));
+  const links = [["sentences", "What to do"], ["gains", "Gains"], ["cross", "Models × targets"], ["matrix", "Who learned from whom"], ["client", `One ${facts.word}`], ["give", "Give and take"], ["cost", "Cost"], ["health", "Problems"], ["reproduce", "Reproduce"]];
+  const bar = el("div", { class: "bar" }, el("nav", { "aria-label": "Sections" }), el("label", { for: "chooser" }, facts.word[0].toUpperCase() + facts.word.slice(1), chooser));
   onClient((client) => { chooser.value = client; });
   document.getElementById("verdict").after(bar);
   return () => bar.firstChild.append(...links.filter(([id]) => document.getElementById(id)).map(([id, word]) => el("a", { href: `#${id}` }, word)));
@@ -13,10 +13,11 @@ applyTheme();
 addVerdict();
 const fillBar = addBar();
 addGains();
+addCross();
 addMatrix();
+main.append(el("p", { class: "divider" }, "Details"));
 addClient();
 addGiveAndTake();
-addCross();
 addCost();
 addHealth();
 addReproduce();
