@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
-from fedfomo.core.data import Examples, as_examples
+from fedfomo.core.data import Examples
+from fedfomo.core.lazy_data import as_examples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 
@@ -93,6 +94,6 @@ def test_an_endless_dataset_is_refused() -> None:
 
 
 def test_an_empty_dataset_is_refused_and_empty_tensors_are_not() -> None:
-    with pytest.raises(InputError, match="an empty Dataset says nothing of its shapes"):
+    with pytest.raises(InputError, match="an empty list says nothing of its shapes"):
         as_examples([])  # type: ignore[arg-type]
     assert len(as_examples((torch.empty(0, 2), torch.empty(0)))) == 0

@@ -2,71 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from fedfomo.core.augmentation import crop_and_flip
-from fedfomo.errors import InputError, require
+from fedfomo.core.trees import Tree, leaves, moved, stacked, tree_join, tree_map
+from fedfomo.errors import InputError
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs and labels, one row each per example."""
+    """Inputs and labels, one row each per example: tensors, or dicts, tuples and lists of tensors."""
 
-    inputs: Tensor
-    labels: Tensor
+    inputs: Tree
+    labels: Tree
 
     def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.labels):
-            raise InputError(f"{len(self.inputs)} inputs but {len(self.labels)} labels: give one label per input")
+        inputs, labels = _rows(self.inputs, "inputs"), _rows(self.labels, "labels")
+        if inputs != labels:
+            raise InputError(f"{inputs} inputs but {labels} labels: give one label per input")
 
     def __len__(self) -> int:
-        return self.inputs.shape[0]
+        return _rows(self.labels, "labels")
 
     @property
     def expected(self) -> float:
         """How many there are; of a random sample of private examples, how many were to be expected."""
         return float(len(self))
 
+    @property
+    def is_lazy(self) -> bool:
+        """Whether they are read batch by batch, in place of being in memory."""
+        return False
+
+    @property
+    def known_labels(self) -> Tree:
+        """The labels, where they are known without reading the inputs; None where they are not."""
+        return self.labels
+
     def take(self, indices: Tensor) -> Examples:
         """Return the chosen examples, in the order of the indices."""
-        return Examples(self.inputs[indices], self.labels[indices])
+        return self._changed(lambda tensor: tensor[indices])
 
     def joined(self, *others: Examples) -> Examples:
         """Return these examples and others behind them."""
+        if not others:
+            return self
+        if any(other.is_lazy for other in others):
+            raise InputError("examples that are read lazily cannot be joined to others in memory: give all as Datasets")
         parts = (self, *others)
-        return Examples(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts]))
+        inputs = tree_join(torch.cat, [part.inputs for part in parts])
+        return Examples(inputs, tree_join(torch.cat, [part.labels for part in parts]))
 
     def transformed(self, transform: Callable[[Any], Any]) -> Examples:
         """Return the examples with each one's input as a transform makes it."""
         if not len(self):
             return self
-        return Examples(_stack([transform(inputs) for inputs in self.inputs], "transformed inputs"), self.labels)
+        rows = [tree_map(lambda tensor, row=row: tensor[row], self.inputs) for row in range(len(self))]
+        return self._with_inputs(stacked([transform(row) for row in rows], "transformed inputs"))
 
     def augmented(self, rng: torch.Generator) -> Examples:
         """Return these images, each shifted and mirrored at random."""
-        return Examples(crop_and_flip(self.inputs, rng), self.labels)
+        return self._with_inputs(crop_and_flip(self.inputs, rng))
 
     def to(self, device: torch.device) -> Examples:
         """Return the examples on a device; these themselves if they are there."""
-        if self.inputs.device == device:
+        if isinstance(self.inputs, Tensor) and self.inputs.device == device:
             return self
-        return Examples(self.inputs.to(device), self.labels.to(device))
+        return Examples(moved(self.inputs, device), moved(self.labels, device))
+
+    def seeded(self, rng: torch.Generator) -> Examples:
+        """Return the examples as a pass reads them whose random transforms are drawn from a generator."""
+        del rng  # tensors in memory have no transforms
+        return self
+
+    def loaded_by(self, num_workers: int) -> Examples:
+        """Return the examples as so many processes read them, ahead of the training."""
+        del num_workers  # what is in memory is read
+        return self
+
+    def probe(self) -> Examples:
+        """Return two examples in memory, if possible with the least and the greatest label, to try a model on."""
+        labels = self.known_labels
+        chosen = _extremes(labels) if isinstance(labels, Tensor) else torch.arange(min(2, len(self)))
+        return self.take(chosen)
 
     def batches(self, size: int) -> Iterator[Examples]:
         """Cut the examples into batches, in order; the last one may be short."""
         for start in range(0, len(self), size):
-            yield Examples(self.inputs[start : start + size], self.labels[start : start + size])
+            yield self._changed(lambda tensor, part=slice(start, start + size): tensor[part])
 
     def shuffled_batches(self, size: int, rng: torch.Generator) -> Iterator[Examples]:
         """Cut the examples into batches in random order; the last one may be short."""
         for indices in torch.randperm(len(self), generator=rng).split(size):
             yield self.take(indices)
+
+    def _with_inputs(self, inputs: Tree) -> Examples:
+        return Examples(inputs, self.labels)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Examples:
+        return Examples(tree_map(change, self.inputs), tree_map(change, self.labels))
 
 
 @dataclass(frozen=True)
@@ -88,41 +127,21 @@ def is_enough(train: int, validation: int) -> bool:
     return train > 0 and validation > 0
 
 
-def as_examples(data: Examples | tuple[Any, Any] | Dataset[Any]) -> Examples:
-    """Read a pair of tensors or arrays, or any map-style torch `Dataset` of (input, label) pairs, into memory."""
-    examples = _read(data)
-    is_odd = examples.labels.dtype in (torch.int8, torch.int16, torch.int32)  # which torch's losses do not take
-    return Examples(examples.inputs, examples.labels.long()) if is_odd else examples
+def _rows(tree: Tree, what: str) -> int:
+    """Return how many examples a tree of tensors has rows for."""
+    if isinstance(tree, Tensor):
+        return tree.shape[0]
+    sizes = {len(tensor) for tensor in leaves(tree)}
+    if len(sizes) != 1:
+        counts = " and ".join(map(str, sorted(sizes))) or "no"
+        raise InputError(f"the {what} have tensors of {counts} rows: each takes one row per example")
+    return sizes.pop()
 
 
-def _read(data: Examples | tuple[Any, Any] | Dataset[Any]) -> Examples:
-    if isinstance(data, Examples):
-        return data
-    if isinstance(data, tuple):
-        require(len(data) == 2, f"{len(data)} parts where inputs and labels were expected")
-        return Examples(_tensor(data[0], "inputs"), _tensor(data[1], "labels"))
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise InputError(f"{type(data).__name__} has no length: give (inputs, labels) or a map-style Dataset")
-    size: int = len(data)  # pyright: ignore[reportArgumentType]
-    require(size > 0, "an empty Dataset says nothing of its shapes: give empty tensors instead")
-    pairs = [data[index] for index in range(size)]
-    for index, pair in enumerate(pairs):
-        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-        require(is_pair, f"example {index} of the Dataset is a {type(pair).__name__}, not a pair (input, label)")
-    return Examples(_stack([pair[0] for pair in pairs], "inputs"), _stack([pair[1] for pair in pairs], "labels"))
-
-
-def _tensor(values: Any, what: str) -> Tensor:
-    try:
-        tensor = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"the {what} cannot become a tensor of numbers ({error})") from None
-    require(tensor.dim() > 0, f"the {what} are one number, not one row per example")
-    return tensor
-
-
-def _stack(values: Sequence[Any], what: str) -> Tensor:
-    try:
-        return torch.stack([torch.as_tensor(value) for value in values])
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"the Dataset's {what} do not fit into one tensor ({error})") from None
+def _extremes(labels: Tensor) -> Tensor:
+    """Return where the least and the greatest label are: what a loss cannot take is most likely one of them."""
+    if len(labels) < 2:
+        return torch.arange(len(labels))
+    values = labels.double().flatten(1).sum(1) if labels.dim() > 1 else labels.double()  # truth values have no order
+    least, greatest = values.argmin(), values.argmax()
+    return torch.arange(2) if least == greatest else torch.stack([least, greatest])

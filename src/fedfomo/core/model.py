@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, cast
@@ -15,6 +15,7 @@ from fedfomo.core.data import Examples
 from fedfomo.core.loss_shapes import require_one_label_each
 from fedfomo.core.metrics import Measurement, Metric, Metrics, Score
 from fedfomo.core.parameters import Layout
+from fedfomo.core.trees import Tree, described, moved
 from fedfomo.errors import InputError, require
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -25,8 +26,12 @@ EVALUATION_BATCH = 200
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Tell for each example whether the largest output is the label's; outputs that are not numbers are wrong."""
-    return ((outputs.argmax(dim=1) == labels) & torch.isfinite(outputs).all(dim=1)).float()
+    """Tell for each example whether the largest output is the label's; outputs that are not numbers are wrong.
+
+    Of masks, which have a label for every pixel, it is the share of pixels.
+    """
+    is_right = ((outputs.argmax(dim=1) == labels) & torch.isfinite(outputs).all(dim=1)).float()
+    return is_right.flatten(1).mean(1) if is_right.dim() > 1 else is_right
 
 
 def per_example(loss: Loss) -> Loss:
@@ -144,7 +149,7 @@ class Model:
         if len(examples) == 0:
             return Score(float("nan"), float("nan"), 0)
         measured = Measurement(self.metrics)
-        loss = self._walk(theta, examples, measured.add)
+        (loss,) = self._walk([theta], examples, measured.add)
         return measured.score(loss, len(examples))
 
     @torch.no_grad()
@@ -170,29 +175,38 @@ class Model:
     def answers(self, theta: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         """Return all outputs at θ, in evaluation mode, and the labels beside them."""
         found: list[tuple[Tensor, Tensor]] = []
-        self._walk(theta, examples, lambda outputs, labels: found.append((outputs.cpu(), labels.cpu())))
+        self._walk([theta], examples, lambda outputs, labels: found.append((outputs.cpu(), labels.cpu())))
         return torch.cat([outputs for outputs, _ in found]), torch.cat([labels for _, labels in found])
 
-    @torch.no_grad()
     def loss(self, theta: Tensor, examples: Examples) -> float:
         """Return the exact sample mean of the loss at θ, in evaluation mode; nothing else is measured."""
-        return self._walk(theta, examples, lambda _outputs, _labels: None) if len(examples) else float("nan")
+        return self.mean_losses([theta], examples)[0]
 
-    def _walk(self, theta: Tensor, examples: Examples, see: Callable[[Tensor, Tensor], None]) -> float:
-        self.load(theta)
+    @torch.no_grad()
+    def mean_losses(self, thetas: Sequence[Tensor], examples: Examples) -> list[float]:
+        """Return each θ's loss, reading the examples once: that may take longer than all models together."""
+        return self._walk(thetas, examples) if len(examples) else [float("nan")] * len(thetas)
+
+    def _walk(
+        self, thetas: Sequence[Tensor], examples: Examples, see: Callable[[Tensor, Tree], None] | None = None
+    ) -> list[float]:
         self._set_mode(training=False)
-        loss = 0.0
-        for batch in examples.batches(EVALUATION_BATCH):
+        losses = [0.0] * len(thetas)
+        for number, batch in enumerate(examples.batches(EVALUATION_BATCH)):
             batch = batch.to(self.device)
-            outputs = self._outputs(batch)
-            loss += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
-            see(outputs, batch.labels)
-        return loss / len(examples)
+            for place, theta in enumerate(thetas):
+                if number == 0 or len(thetas) > 1:
+                    self.load(theta)
+                outputs = self._outputs(batch)
+                losses[place] += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
+                if see is not None:
+                    see(outputs, batch.labels)
+        return [loss / len(examples) for loss in losses]
 
     @torch.no_grad()
     def check_examples(self, theta: Tensor, examples: Examples) -> None:
         """Refuse, in words, examples that the network, the loss or the metric cannot take, judging by two of them."""
-        few = examples.take(_extremes(examples.labels)).to(self.device)
+        few = examples.probe().to(self.device)
         self.load(theta)
         self._set_mode(training=False)
         step = "the model cannot take"
@@ -204,7 +218,7 @@ class Model:
             figures = (
                 self.metrics.per_example(outputs, few.labels) if self.metrics.per_example else torch.zeros(len(few))
             )
-            self.metrics.measure_sets(outputs.cpu(), few.labels.cpu())
+            self.metrics.measure_sets(outputs.cpu(), moved(few.labels, torch.device("cpu")))
             step = f"the loss cannot take {_described(outputs, few.labels)} of"
             require_one_label_each(self.criterion, outputs, few.labels)
             loss = self.criterion(outputs, few.labels)
@@ -252,7 +266,7 @@ class Model:
 
     def _outputs(self, batch: Examples, through: nn.Module | None = None) -> Tensor:
         inputs = batch.inputs
-        if self.layout.channels_last:
+        if self.layout.channels_last and isinstance(inputs, Tensor):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return (through or self.architecture)(inputs)
 
@@ -286,28 +300,21 @@ class Model:
         setattr(self.architecture.get_submodule(owner), leaf, value)
 
 
-def _extremes(labels: Tensor) -> Tensor:
-    """Return where the least and the greatest label are: what a loss cannot take is most likely one of them."""
-    if len(labels) < 2:
-        return torch.arange(len(labels))
-    values = labels.double().flatten(1).sum(1) if labels.dim() > 1 else labels.double()  # truth values have no order
-    least, greatest = values.argmin(), values.argmax()
-    return torch.arange(2) if least == greatest else torch.stack([least, greatest])
-
-
-def _described(outputs: Tensor, labels: Tensor) -> str:
+def _described(outputs: Tensor, labels: Tree) -> str:
+    if not isinstance(labels, Tensor):
+        return f"outputs of shape {tuple(outputs.shape)} and labels {described(labels)}"
     kind = str(labels.dtype).removeprefix("torch.")
     values = f" from {labels.min().item():g} to {labels.max().item():g}" if labels.numel() else ""
     return f"outputs of shape {tuple(outputs.shape)} and {kind} labels{values}"
 
 
-def prefers_channels_last(module: nn.Module, inputs: Tensor) -> bool:
+def prefers_channels_last(module: nn.Module, inputs: Tree) -> bool:
     """Tell whether a network of convolutions can run with channels last, which CPUs compute a good deal faster.
 
     A module that calls `.view` on feature maps cannot: their memory is then in another order.
     """
     has_convolutions = any(parameter.dim() == 4 for parameter in module.parameters())
-    if not has_convolutions or inputs.dim() != 4:
+    if not has_convolutions or not isinstance(inputs, Tensor) or inputs.dim() != 4:
         return False
     trial: Any = copy.deepcopy(module).eval()
     try:

@@ -5,7 +5,8 @@ a generator, so the order in which clients are visited, and the process that vis
 """
 
 import hashlib
-from collections.abc import Generator
+import random
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import numpy as np
@@ -36,6 +37,37 @@ def layer_rng(rng: torch.Generator) -> Generator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+@contextmanager
+def forked_rng() -> Generator[Callable[[int], None]]:
+    """Let a user's code draw from the default generators of torch, NumPy and Python, and leave no trace.
+
+    It draws from the seed that the function in hand was called with last.
+    """
+    python, legacy = random.getstate(), np.random.get_state()  # what random transforms draw from
+
+    def seed_all(seed: int) -> None:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.default_generator.manual_seed(seed)
+
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield seed_all
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)
+
+
+def state_seed(rng: torch.Generator) -> int:
+    """Return a seed that says where a generator stands, without drawing from it."""
+    return int.from_bytes(hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=8).digest(), "big") >> 1
+
+
+def derived_seed(seed: int, *purpose: Purpose) -> int:
+    """Return the seed of one purpose, for generators that are seeded by a number."""
+    return _digest(seed, purpose) >> 65
 
 
 def _digest(seed: int, purpose: tuple[Purpose, ...]) -> int:

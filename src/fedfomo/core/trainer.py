@@ -116,6 +116,7 @@ class Trainer:
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Shuffle the examples anew for every epoch."""
+        examples = examples.loaded_by(self.num_workers) if self.num_workers else examples
         for _ in range(epochs if len(examples) else 0):
             yield from examples.shuffled_batches(self.batch_size, rng)
 

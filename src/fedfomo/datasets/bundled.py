@@ -9,7 +9,11 @@ import numpy.typing as npt
 import torch
 
 from fedfomo.core.data import Examples
+from fedfomo.core.lazy_data import spread
 from fedfomo.core.rng import numpy_stream
+from fedfomo.core.trees import leaves
+
+MOST_HASHED = 64  # examples of a part that is read lazily
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,12 @@ def stratified_division(
 
 
 def fingerprint(*parts: Examples) -> str:
-    """Hash every input and label of all parts, in their order."""
+    """Hash every input and label of all parts, in their order; of those read lazily, the number and a sample."""
     digest = hashlib.sha256()
     for part in parts:
-        for tensor in (part.inputs, part.labels):
+        digest.update(repr(part).encode() if part.is_lazy else b"")
+        few = spread(part, MOST_HASHED) if part.is_lazy else part
+        for tensor in leaves((few.inputs, few.labels)):
             digest.update(repr((tuple(tensor.shape), str(tensor.dtype))).encode())
             digest.update(np.ascontiguousarray(tensor.numpy()).data)
     return digest.hexdigest()

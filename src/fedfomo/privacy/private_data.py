@@ -131,6 +131,11 @@ class PrivateExamples(Examples):
         """How many records were expected; of a random sample, the true number is private."""
         return self._expected
 
+    @property
+    def is_lazy(self) -> bool:
+        """Whether they are read batch by batch."""
+        return self._examples.is_lazy
+
     def opened(self) -> Examples:
         """Return the examples themselves; for trainers and evaluators only."""
         return self._examples
@@ -156,7 +161,7 @@ class PrivateExamples(Examples):
         name = hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=16).digest()
         chosen = (torch.rand(len(self), generator=rng, dtype=torch.float64) < chance).nonzero().flatten()
         return PrivateExamples(
-            self._examples.take(chosen), self.records, self.tracker, chance, chance * len(self), name
+            self._examples.seeded(rng).take(chosen), self.records, self.tracker, chance, chance * len(self), name
         )
 
     def __len__(self) -> int:

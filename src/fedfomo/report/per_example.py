@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.model import Model
+from fedfomo.core.trees import leaves
 from fedfomo.errors import reading
 from fedfomo.io import to_json, write_atomically
 
@@ -95,17 +96,18 @@ def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
 
 def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:
     """Count every client's training and test labels; None where labels are not classes."""
-    parts = [part.labels for data in clients for part in (data.train, data.test) if len(part)]
-    if not parts or any(labels.dim() != 1 or labels.is_floating_point() for labels in parts):
+    known = [(data.train.known_labels, data.test.known_labels) for data in clients]
+    parts = [labels for own in known for labels in own if not isinstance(labels, Tensor) or len(labels)]
+    if any(not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point() for labels in parts):
         return None
-    number = 1 + max(int(labels.max()) for labels in parts)
-    if number > 100 or min(int(labels.min()) for labels in parts) < 0:
+    number = 1 + max((int(labels.max()) for labels in parts), default=-1)
+    if not 0 < number <= 100 or min(int(labels.min()) for labels in parts) < 0:
         return None
 
-    def counts(examples: Examples) -> list[int]:
-        return torch.bincount(examples.labels.long(), minlength=number).tolist()
+    def counts(labels: Tensor) -> list[int]:
+        return torch.bincount(labels.long(), minlength=number).tolist()
 
-    return [counts(data.train) for data in clients], [counts(data.test) for data in clients]
+    return [counts(train) for train, _ in known], [counts(test) for _, test in known]
 
 
 def _alike(tests: Sequence[Examples]) -> list[list[int]]:
@@ -113,6 +115,8 @@ def _alike(tests: Sequence[Examples]) -> list[list[int]]:
     kinds: dict[tuple[object, ...], list[int]] = {}
     for number, test in enumerate(tests):
         if len(test):
-            kind = tuple((part.shape[1:], part.dtype) for part in (test.inputs, test.labels))
+            kind: tuple[object, ...] = (number,)
+            if not test.is_lazy:
+                kind = tuple((part.shape[1:], part.dtype) for part in leaves((test.inputs, test.labels)))
             kinds.setdefault(kind, []).append(number)
     return list(kinds.values())

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fedfomo.core.data import ClientData, Examples, as_examples, can_contribute
+from fedfomo.core.data import ClientData, Examples, can_contribute
+from fedfomo.core.lazy_data import LazyExamples, as_examples, spread
 from fedfomo.core.losses import Objective
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.rng import layer_rng, stream
+from fedfomo.core.trees import leaves, tree_map
 from fedfomo.errors import InputError, require
 
 Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
@@ -27,6 +29,8 @@ Site = tuple[Data, Data] | tuple[Data, Data, Data]
 """(train, target), of which the target is divided into validation and test; or (train, validation, test)."""
 
 VALIDATION_FRACTION = 0.5  # of a target, unless a caller says otherwise
+PRINTED_AT_ONCE = 64  # examples
+MOST_LOOKED_AT = 64  # examples of a part that is read lazily
 LONGEST_NAME = 200  # bytes; file systems take 255, and files of a site have endings
 
 
@@ -71,9 +75,15 @@ def client_data(name: str, site: Site, validation_fraction: float, seed: int) ->
 
 def _in_memory(examples: Examples) -> Examples:
     """Return examples as plain values in main memory: no part of a graph of gradients, and on no other device."""
-    for what, tensor in (("inputs", examples.inputs), ("labels", examples.labels)):
-        require(not tensor.is_meta, f"the {what} are on the device meta, which holds no values: give real tensors")
-    return Examples(examples.inputs.detach().cpu(), examples.labels.detach().cpu())
+    if examples.is_lazy:
+        return examples
+    for what, tree in (("inputs", examples.inputs), ("labels", examples.labels)):
+        is_meta = any(tensor.is_meta for tensor in leaves(tree))
+        require(not is_meta, f"the {what} are on the device meta, which holds no values: give real tensors")
+    inputs, labels = (
+        tree_map(lambda tensor: tensor.detach().cpu(), tree) for tree in (examples.inputs, examples.labels)
+    )
+    return Examples(inputs, labels)
 
 
 def data_faults(name: str, data: ClientData, model: Model | None, initial: Tensor | None) -> Iterator[str]:
@@ -81,8 +91,15 @@ def data_faults(name: str, data: ClientData, model: Model | None, initial: Tenso
     for part, examples in parts_of(data).items():
         if len(examples) == 0:
             continue
-        for what, tensor in (("inputs", examples.inputs), ("labels", examples.labels)):
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        try:
+            few = spread(examples, MOST_LOOKED_AT)
+        except Exception as error:  # whatever the user's own data set raises
+            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+            where = "; ".join(getattr(error, "__notes__", []))
+            yield f"site '{name}', {part} data: {kind}{error}{where and f' ({where})'}"
+            continue
+        for what, tree in (("inputs", few.inputs), ("labels", few.labels)):
+            if any(tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) for tensor in leaves(tree)):
                 yield f"site '{name}': its {part} {what} hold values that are not finite"
         if model is not None and initial is not None:
             try:
@@ -114,8 +131,9 @@ def build_module(make_model: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 def build_model(module: nn.Module, objective: Objective, data: list[ClientData]) -> Model:
     """Return the model that sites train."""
-    parts = [part.inputs for own in data for part in (own.train, own.validation)]
-    channels_last = bool(parts) and prefers_channels_last(module, max(parts, key=len))
+    parts = [part for own in data for part in (own.train, own.validation)]
+    largest = max(parts, key=len, default=None)
+    channels_last = bool(largest) and prefers_channels_last(module, largest.probe().inputs)
     return Model(module, objective.loss, objective.metrics, channels_last)
 
 
@@ -149,15 +167,26 @@ def parts_of(own: ClientData) -> dict[str, Examples]:
 
 def fingerprints(examples: Examples) -> list[bytes]:
     """Return one for each example: equal inputs with equal labels have equal ones."""
-    labels = examples.labels.double()  # a class is the same in whole numbers and in fractions
-    return [_hash(own.numpy(), label.numpy()) for own, label in zip(examples.inputs, labels, strict=True)]
+    prints: list[bytes] = []
+    for batch in examples.batches(PRINTED_AT_ONCE):
+        # A class is the same in whole numbers and in fractions.
+        tensors = [*leaves(batch.inputs), *(labels.double() for labels in leaves(batch.labels))]
+        prints += [_hash(*(tensor[row].numpy() for tensor in tensors)) for row in range(len(batch))]
+    return prints
 
 
 def in_two_parts(own: ClientData) -> list[tuple[str, str, int]]:
     """Return which two parts of a site share samples, and how many."""
-    prints = {part: set(fingerprints(examples)) for part, examples in parts_of(own).items()}
+    prints = {part: _marks(examples) for part, examples in parts_of(own).items()}
     shared = [(one, other, len(prints[one] & prints[other])) for one, other in combinations(prints, 2)]
     return [(one, other, number) for one, other, number in shared if number]
+
+
+def _marks(examples: Examples) -> set[Any]:
+    """Return what tells samples apart: if they are read lazily, their places in the data set, without reading them."""
+    if isinstance(examples, LazyExamples):
+        return {(id(examples.source), index) for index in examples.indices.tolist()}
+    return set(fingerprints(examples))
 
 
 def _hash(*arrays: NDArray[Any]) -> bytes:

@@ -84,7 +84,8 @@ class ProcessExecutor:
             ours, theirs = context.Pipe()
             # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
             inherited = [*self._processes, ours]
-            process = context.Process(target=_work, args=(make_runner, theirs, inherited, os.getpid()), daemon=True)
+            # Not a daemon: those may have no processes of their own, and data sets may be read by some.
+            process = context.Process(target=_work, args=(make_runner, theirs, inherited, os.getpid()))
             with warnings.catch_warnings():
                 # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
                 warnings.simplefilter("ignore", DeprecationWarning)

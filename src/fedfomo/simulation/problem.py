@@ -40,7 +40,7 @@ class FederatedProblem:
     def __post_init__(self) -> None:
         if isinstance(self.trainer, Sgd) and self.trainer.augment:
             for data in self.clients:
-                require_images(data.train.inputs)
+                require_images(data.train.probe().inputs)
 
     def privacy_engine(self, rounds: int) -> PrivacyEngine | None:
         """Return what protects the clients' records in a run of so many rounds; None if privacy is off."""
@@ -68,7 +68,8 @@ class FederatedProblem:
 
     def stack_of(self, model: Model) -> Stack | None:
         """Return a stack of the clients' models, if that is exact to rounding and faster."""
-        if type(self.trainer) is not Sgd or self.trainer.augment or self.privacy.is_on:
+        is_lazy = any(part.is_lazy for own in self.clients for part in (own.train, own.validation, own.test))
+        if type(self.trainer) is not Sgd or self.trainer.augment or self.privacy.is_on or is_lazy:
             return None
         return Stack.of(model, max((data.train for data in self.clients), key=len))
 
