@@ -11,9 +11,12 @@ from threading import Event, Thread
 
 import pytest
 
-from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, fault_in, head_file_of
+from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, begin_anew, fault_in, head_file_of
+from fedfomo.deployment.server_run import serve
+from fedfomo.deployment.status import sentences
 from fedfomo.errors import InputError
 from fedfomo.io import write_atomically
+from in_memory_transport import Loopback, make_federation, run_federation
 
 
 def _log(path: Path, lines: int = 30) -> list[str]:
@@ -82,11 +85,12 @@ def test_lines_that_are_cut_off_while_the_server_is_down_stop_its_start(tmp_path
     lines = _log(path)
     path.write_text("\n".join(lines[:2]) + "\n")
     cut = path.read_bytes()
-    with pytest.raises(InputError, match=r"it has 2 lines, of 30 that were written; find out why, then move"):
+    with pytest.raises(InputError, match=r"it has 2 lines, of 30 that were written; find out why, then .*--new-log"):
         DeliveryLog(path)
     assert path.read_bytes() == cut
-    for found in (path, head_file_of(path)):  # as it says
-        found.rename(found.with_name(f"old-{found.name}"))
+    aside = begin_anew(path)  # as it says
+    assert aside is not None
+    assert aside.read_bytes() == cut
     _log(path)
     assert fault_in(path) is None
 
@@ -98,6 +102,21 @@ def test_a_log_that_is_gone_is_missed(tmp_path: Path) -> None:
     assert fault_in(path) == "it is gone, and 30 lines were written"
     with pytest.raises(InputError, match="it is gone, and 30 lines were written"):
         DeliveryLog(path)
+
+
+def test_a_log_that_is_gone_with_its_head_is_missed_once_a_round_is_complete(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    assert fault_in(folder.deliveries, folder.has_run) is None
+    run_federation(folder)
+    folder.deliveries.unlink()
+    head_file_of(folder.deliveries).unlink()
+    gone = "it is gone, and deliveries.head with it, though rounds were run"
+    assert f"delivery log: 0 lines, TAMPERED WITH: {gone}" in list(sentences(folder))
+    with pytest.raises(InputError, match=gone):
+        serve(Loopback(folder), folder)
+    assert begin_anew(folder.deliveries) is None
+    serve(Loopback(folder), folder)
+    assert fault_in(folder.deliveries, folder.has_run) is None
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])

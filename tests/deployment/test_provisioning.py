@@ -13,7 +13,9 @@ from cli_calls import refused
 from federations import fedfomo
 from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.provisioning import add_site, provision
+from fedfomo.deployment.server_process import ServerProcess
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
+from fedfomo.deployment.site_process import SiteProcess
 from fedfomo.errors import InputError
 from fedfomo.runs.config_io import read_toml
 
@@ -191,3 +193,31 @@ def test_what_a_federations_file_leaves_open_is_the_default(tmp_path: Path) -> N
     path = tmp_path / "federation.toml"
     path.write_text("rounds = 20\n")
     assert read_toml(path, FederationConfig) == FederationConfig()
+
+
+def test_a_federation_of_fewer_sites_than_a_round_takes_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("deploy", "init", "--sites", "leeds", "--folder", str(tmp_path / "federation"))
+    assert "1 site, and a round takes 2 sites or more" in refused(capsys, *place)
+    assert not (tmp_path / "federation").exists()
+    shared = ("deploy", "init", "--sites", "leeds,turin", "--method", "fedavg-shared")
+    assert "sends examples" in refused(capsys, *shared, "--folder", str(tmp_path / "federation"))
+    assert not (tmp_path / "federation").exists()
+
+
+def test_keys_that_others_can_read_are_not_used(tmp_path: Path) -> None:
+    folder = FederationFolder(tmp_path / "federation")
+    provision(folder, ["leeds", "turin"], FederationConfig(max_sites=2))
+    site = SiteFolder(folder.sites / "leeds")
+    for mode in (0o644, 0o640, 0o602):
+        for key in (site.seal, site.key):
+            key.chmod(mode)
+            with pytest.raises(InputError, match=f"{key.name} is a private key, and other accounts.*chmod 600"):
+                SiteProcess(site, None, 1, print).run()
+            key.chmod(0o600)
+        for key in (folder.server / "server.key", folder.server / "sealing.key"):
+            key.chmod(mode)
+            with pytest.raises(InputError, match=f"{key.name} is a private key"):
+                ServerProcess(folder, print).run()
+            key.chmod(0o600)

@@ -143,10 +143,22 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
             "infinity": {"loss": float("inf")},
             "fewer than no examples": {"num_examples": -1},
             "half an example": {"num_examples": 0.5},
-            "too many examples": {"num_examples": 2**53},
+            "too many examples": {"num_examples": 10**9 + 1},
             "truth": {"metric": True},
         }.items()
     },
+    "an accuracy of a billion": (
+        lambda parcel: Envelope({**parcel.header, "after_update": {**SCORE, "metric": 1e9}}, parcel.tensors),
+        "right on 1e[+]09 of its test examples",
+    ),
+    "an accuracy below nothing": (
+        lambda parcel: Envelope({**parcel.header, "after_training": {**SCORE, "metric": -0.5}}, parcel.tensors),
+        "right on -0.5 of its test examples",
+    ),
+    "a loss beyond all bounds": (
+        lambda parcel: Envelope({**parcel.header, "after_training": {**SCORE, "loss": 1e10}}, parcel.tensors),
+        "no score",
+    ),
     "a fault in numbers": (lambda parcel: Envelope({**parcel.header, "fault": 10**400}, {}), "is no text"),
     "a name of 10,000 letters": (_with(**{"upload/" + "x" * 10_000: torch.zeros(1)}), "^.{300}…$"),
     "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no envelope"),
@@ -716,3 +728,14 @@ def test_uploads_that_are_refused_are_logged_and_take_nobody_the_models_that_are
     sent = [line for line in lines if line["event"] == "sent"]
     owners = [line["of"].get(name) for line in sent for name, found in line["models"].items() if found == first]
     assert owners == ["lyon"] * 2 * 5  # to two sites, in four rounds and the last update
+
+
+def test_names_that_a_site_chose_do_not_fill_the_log(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    many = {f"upload/{number}{'x' * 20_000}": torch.zeros(1) for number in range(40)}
+    run_federation(folder, _forging(folder, _with(**many)))
+    refused = [line for line in folder.deliveries.read_text().splitlines() if '"event": "refused"' in line]
+    assert refused
+    for line in refused:
+        assert len(line) < 12_000
+        assert "and 21 more" in line

@@ -46,11 +46,19 @@ class RemoveSiteConfig(AddSiteConfig):
 
 
 @dataclass(frozen=True)
-class ServerConfig:
-    """Run the server of a federation until all rounds are done."""
+class FolderConfig:
+    """Name a federation."""
 
     folder: Annotated[Path, tyro.conf.Positional] = FOLDER
     """The federation's folder."""
+
+
+@dataclass(frozen=True)
+class ServerConfig(FolderConfig):
+    """Run the server of a federation until all rounds are done."""
+
+    new_log: bool = False
+    """Put the delivery log aside, whatever became of it, and begin a new one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ class SiteConfig:
 
 
 @dataclass(frozen=True)
-class StatusConfig(ServerConfig):
+class StatusConfig(FolderConfig):
     """Show the progress of a federation, which sites answer, and whether its delivery log is intact."""
 
 
@@ -98,6 +106,8 @@ def init(arguments: list[str]) -> None:
 
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
     settings = config.settings
+    enough = f"a round takes {settings.min_clients} sites or more: name as many, or give --min-clients {len(names)}"
+    require(len(names) >= settings.min_clients or not names, f"{len(names)} site, and {enough}")
     max_sites = settings.max_sites or 2 * len(names)
     settings = replace(settings, max_sites=max_sites, options=options[label_of(method)])
     folder = FederationFolder(config.folder)
@@ -139,6 +149,10 @@ def server(arguments: list[str]) -> None:
     host, port = folder.config().listens_on
     if not is_loopback(host):
         warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
+    if config.new_log:
+        from fedfomo.deployment.audit_log import begin_anew
+
+        begin_anew(folder.deliveries)
     end_on_termination()
     ServerProcess(folder, _tell).run()
     status([str(config.folder)])

@@ -34,11 +34,11 @@ class Head:
 class DeliveryLog:
     """The log, open for adding to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_expected: bool = False) -> None:
         self._path = path
-        self.head, fault = examine(path)
-        aside = f"move {path.name} and {head_file_of(path).name} aside, if you want to go on with a new log"
-        require(fault is None, f"{path} was tampered with: {fault}; find out why, then {aside}")
+        self.head, fault = examine(path, is_expected)
+        anew = "`fedfomo deploy server --new-log` puts it aside, and begins a new one"
+        require(fault is None, f"{path} was tampered with: {fault}; find out why, then {anew}")
         _drop_torn_line(path)
         if path.exists():  # a line that was coming has come, or never will
             self._write_head()
@@ -64,6 +64,16 @@ class DeliveryLog:
 
     def _write_head(self, coming: str | None = None) -> None:
         write_atomically(head_file_of(self._path), json.dumps(asdict(replace(self.head, coming=coming))).encode())
+
+
+def begin_anew(path: Path) -> Path | None:
+    """Put a log aside, and begin a new one knowingly; return where the old one is, if there is any."""
+    aside = path.with_name(f"{path.stem}-{datetime.now(UTC):%Y%m%dT%H%M%S}{path.suffix}")
+    for old, new in ((path, aside), (head_file_of(path), head_file_of(aside))):
+        if old.exists():
+            old.rename(new)
+    write_atomically(head_file_of(path), json.dumps(asdict(Head(0, FIRST))).encode())
+    return aside if aside.exists() else None
 
 
 class ModelProvenance:
@@ -99,14 +109,19 @@ def head_file_of(path: Path) -> Path:
     return path.with_suffix(".head")
 
 
-def fault_in(path: Path) -> str | None:
+def fault_in(path: Path, is_expected: bool = False) -> str | None:
     """Say what shows that a log was tampered with, or return None."""
-    return examine(path)[1]
+    return examine(path, is_expected)[1]
 
 
-def examine(path: Path) -> tuple[Head, str | None]:
-    """Return the end of a log, and what shows that it was tampered with; a server may be adding to it meanwhile."""
+def examine(path: Path, is_expected: bool = False) -> tuple[Head, str | None]:
+    """Return the end of a log, and what shows that it was tampered with; a server may be adding to it meanwhile.
+
+    It is expected once a round is complete: then there was a log, even if nothing is left of it.
+    """
     before = _read_head(path)
+    if before is None and is_expected and not path.exists():
+        return Head(0, FIRST), f"it is gone, and {head_file_of(path).name} with it, though rounds were run"
     if before is not None and before.lines and not path.exists():
         return Head(0, FIRST), f"it is gone, and {before.lines} lines were written"
     hashes, fault = _walk(path)

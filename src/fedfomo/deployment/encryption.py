@@ -15,6 +15,7 @@ from pathlib import Path
 from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
+from fedfomo.errors import require
 from fedfomo.io import PRIVATE, write_atomically
 
 
@@ -38,7 +39,8 @@ class MessageCipher:
 
     @classmethod
     def read(cls, path: Path) -> MessageCipher:
-        """Read a private key."""
+        """Read a private key; refuse one that others can read."""
+        require_private(path)
         return cls(bytes.fromhex(path.read_text()))
 
     @property
@@ -60,6 +62,14 @@ class MessageCipher:
         if not encrypted.startswith(purpose.value):
             raise DecryptionError(f"it was not encrypted for the purpose '{purpose.name.lower()}'")
         return content
+
+
+def require_private(*paths: Path) -> None:
+    """Refuse to use private keys that other accounts of this machine can read, or write."""
+    for path in paths:
+        is_open = path.exists() and path.stat().st_mode & 0o077
+        remedy = f"chmod 600 {path}; if others may have read it, have it replaced (`fedfomo deploy renew`)"
+        require(not is_open, f"{path} is a private key, and other accounts can read or change it: {remedy}")
 
 
 def write_key(path: Path) -> str:

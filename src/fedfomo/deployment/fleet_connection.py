@@ -47,6 +47,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.settings import SiteFolder
 from fedfomo.io import PRIVATE, write_atomically
 
@@ -207,6 +208,7 @@ CA = (
 
 
 def _keys(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
+    require_private(path)
     key = load_ssh_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise LinkError(f"{path} holds no key of the right kind: ask for the site's folder again")

@@ -29,6 +29,7 @@ class FlowerTransport:
         initial: Flat,
         deadline: float,
         min_clients: int,
+        is_share: bool,
     ) -> None:
         self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
         self.attempt = 0  # how often the server was started
@@ -43,6 +44,7 @@ class FlowerTransport:
         self._initial = initial
         self._deadline = deadline
         self._minimum = min_clients
+        self._is_share = is_share  # whether sites report shares of their test examples
 
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let every site personalise and train; who cannot contribute keeps what it trained to itself."""
@@ -66,7 +68,8 @@ class FlowerTransport:
                 self.greeted.discard(slot)
                 continue
             try:
-                reported = [read_score(answer.header.get(point)) for point in ("after_update", "after_training")]
+                told = (answer.header.get(point) for point in ("after_update", "after_training"))
+                reported = [read_score(score, self._is_share) for score in told]
             except messages.MessageError as error:
                 self._refuse(slot, round, part_of(answer.tensors, "upload"), error)
                 continue

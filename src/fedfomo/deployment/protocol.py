@@ -169,8 +169,20 @@ def require_header(header: Header, wanted: Mapping[str, Any]) -> None:
             raise messages.MessageError(f"its {name} is {header.get(name)!r}, not {value!r}")
 
 
-def read_score(content: Any) -> Score | None:
-    """Read what a site says of its model; refuse anything else."""
+MOST_EXAMPLES = 10**9
+LARGEST = 1e9  # loss or metric that a site may report
+
+
+def bounded(value: float) -> float:
+    """Return a figure as a site reports it: what is beyond all bounds is undefined."""
+    return value if abs(value) <= LARGEST else math.nan
+
+
+def read_score(content: Any, is_share: bool = False) -> Score | None:
+    """Read what a site says of its model; refuse anything else, and what no test examples can have given.
+
+    Where the metric is a share of examples, such as accuracy, it lies between 0 and 1.
+    """
     if content is None:
         return None
     fault = messages.MessageError("what it says of its model is no score")
@@ -184,16 +196,18 @@ def read_score(content: Any) -> Score | None:
     figures = [*(told[name] for name in ("loss", "metric", "num_examples")), *named.values()] if is_score else []
     if not (is_score and is_named and all(map(_is_number, figures)) and _is_count(told["num_examples"])):
         raise fault
+    if is_share and not (math.isnan(told["metric"]) or 0 <= told["metric"] <= 1):
+        raise messages.MessageError(f"it says that its model is right on {told['metric']:.3g} of its test examples")
     return Score.from_dict(told)
 
 
 def _is_number(value: Any) -> bool:
     """Tell whether a value is a number that can be computed with and printed; it may be undefined."""
-    return not math.isinf(value) if type(value) is float else _is_count(abs(value)) if type(value) is int else False
+    return type(value) in (int, float) and not abs(value) > LARGEST
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**53
+    return type(value) is int and 0 <= value <= MOST_EXAMPLES
 
 
 def most_numbers(schema: Any, longest: int, num_clients: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.progress import Progress
 from fedfomo.deployment.settings import SERVER_VARIABLE, FederationFolder
 from fedfomo.deployment.subprocesses import (
@@ -104,6 +105,7 @@ class ServerProcess:
         host, port = self._config.listens_on
         require(not answers(host, port), f"{host}:{port} is in use: choose another address, or stop what uses it")
         server = self._folder.server
+        require_private(server / "server.key", server / "sealing.key")
         security = [
             "--ssl-ca-certfile",
             str(server / "ca.crt"),

@@ -51,7 +51,8 @@ def serve(grid: MessageGrid, folder: FederationFolder) -> None:
     try:
         present = tuple(sorted(site.slot for site in folder.members()))
         start = FederationInfo(own.initial, own.model.layout, config.max_sites, config.rounds, present=present)
-        run = _ServerRun(grid, folder, config, start, layout_digest(own.model), run_dir)
+        is_share = own.model.metrics.leading == "accuracy"
+        run = _ServerRun(grid, folder, config, start, layout_digest(own.model), is_share, run_dir)
         run.finish(run.run())
     finally:
         run_dir.close()
@@ -67,6 +68,7 @@ class _ServerRun(Runner):
         config: FederationConfig,
         start: FederationInfo,
         layout: str,
+        is_share: bool,
         run_dir: RunDirectory,
     ) -> None:
         algorithm = make_method(config.method, config.options)
@@ -94,7 +96,7 @@ class _ServerRun(Runner):
         }
         initial = {"theta": start.initial}
         self._transport = FlowerTransport(
-            self._connections, algorithm, constants, initial, config.deadline, config.min_clients
+            self._connections, algorithm, constants, initial, config.deadline, config.min_clients, is_share
         )
 
     def start_server(self) -> Any:

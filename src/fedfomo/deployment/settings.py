@@ -121,6 +121,12 @@ class FederationFolder:
         self.process = self.server / "serverapp.pid"
         self._registry = self.server / "sites.json"
 
+    @property
+    def has_run(self) -> bool:
+        """Whether a round was complete: then there was a delivery log."""
+        rounds = self.server / "run" / "rounds.jsonl"
+        return self.result.exists() or (rounds.exists() and rounds.stat().st_size > 0)
+
     def require(self) -> None:
         """Refuse a folder that is none of a federation."""
         require(self.settings.exists(), f"{self.path} is no federation: make one with `fedfomo deploy init`")

@@ -34,6 +34,7 @@ from fedfomo.deployment.protocol import (
     Envelope,
     Header,
     below,
+    bounded,
     digest_of,
     part_of,
     read_message,
@@ -247,13 +248,9 @@ class _Task:
 
 
 def _score_to_dict(score: Score) -> dict[str, Any]:
-    """Return a score as plain values; what is infinite becomes undefined, since the server takes no infinities."""
-
-    def finite(value: float) -> float:
-        return math.nan if math.isinf(value) else value
-
-    metrics = {name: finite(value) for name, value in score.metrics.items()}
-    return replace(score, loss=finite(score.loss), metric=finite(score.metric), metrics=metrics).as_dict()
+    """Return a score as plain values; what is beyond the bounds of the server becomes undefined."""
+    metrics = {name: bounded(value) for name, value in score.metrics.items()}
+    return replace(score, loss=bounded(score.loss), metric=bounded(score.metric), metrics=metrics).as_dict()
 
 
 def _pack_and_log(answer: Envelope, bits: int = 32) -> bytes:

@@ -34,6 +34,7 @@ from fedfomo.io import printable
 
 INTRODUCTION = 60.0  # seconds that a stranger has to say who it is
 AGAIN = 300.0  # seconds before it is asked again
+MOST_NAMES = 20  # of tensors in a refused upload that are logged
 PROOF_BYTES = 2**16  # of an introduction
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class SiteConnections:
         self.faults: dict[ClientId, str] = {}  # of the last call: who did not answer well, and why
         self.bytes_sent = 0  # likewise
         self.bytes_received = 0
-        self.deliveries = DeliveryLog(folder.deliveries)
+        self.deliveries = DeliveryLog(folder.deliveries, folder.has_run)
         self._grid = grid
         self._folder = folder
         self._cipher = MessageCipher.read(folder.server / "sealing.key")
@@ -104,7 +105,9 @@ class SiteConnections:
         """Log whose model arrived, so that deliveries can say whose they were; one that is refused is never sent."""
         name = self.names()[slot]
         hashes = _hashes(models)
-        if not is_refused:
+        if is_refused:
+            hashes = _shortened(hashes)
+        else:
             self._owners.note(name, hashes.values())
         event = "refused" if is_refused else "received"
         self.deliveries.add({"event": event, "round": round, "from": name, "models": hashes})
@@ -198,6 +201,12 @@ class _Names(dict[ClientId, str]):
 
     def __missing__(self, slot: ClientId) -> str:
         return f"site {slot}"
+
+
+def _shortened(hashes: dict[str, str]) -> dict[str, str]:
+    """Cut names that a site chose, and their number, so that what is refused does not fill the log."""
+    few = {printable(name): found for name, found in list(hashes.items())[:MOST_NAMES]}
+    return few if len(hashes) <= MOST_NAMES else {**few, f"and {len(hashes) - MOST_NAMES:,} more": ""}
 
 
 def _hashes(models: Flat) -> dict[str, str]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
 from fedfomo.deployment.subprocesses import ProcessGroup, environment, exclusive_supervisor, free_port, program, sleep
 
@@ -33,6 +34,7 @@ class SiteProcess:
 
     def run(self) -> None:
         """Keep the site going until this process is told to stop."""
+        require_private(self._site.key, self._site.seal)
         with exclusive_supervisor(self._site.path, SITE_VARIABLE), ExitStack() as stack:
             commands, variables, log = {"node": [sys.executable, "-m", "fedfomo.deployment.resident_node"]}, {}, None
             if self._with_supernode:

@@ -27,7 +27,7 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
         yield "no round is complete yet"
     if folder.result.exists():
         yield from _result(read_json(folder.result, "the sites have their models nevertheless"))
-    head, fault = examine(folder.deliveries)
+    head, fault = examine(folder.deliveries, folder.has_run)
     if head.lines or fault:
         yield f"delivery log: {head.lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
 
@@ -66,6 +66,6 @@ def _result(result: dict[str, Any]) -> Iterator[str]:
         known = Score.from_dict(score)
         if not math.isnan(known.metric):
             further = "".join(f", {printable(name)} {value:.3f}" for name, value in known.metrics.items())
-            yield f"{site}: {known.metric:.3f} on {known.num_examples} test examples{further}"
+            yield f"{site} reports: {known.metric:.3f} on its {known.num_examples} test examples{further}"
     for site in result["without_last_update"]:
         yield f"{site}: was not there for the last update; it has the model of its last round"
