@@ -73,6 +73,7 @@ def reproduce(arguments: list[str]) -> None:
     elif config.name == "figures":
         for name in FIGURES:
             _draw(name, config, results)
+        _draw_features(config)
     else:
         from experiments.iclr2021.run import compute_all
 
@@ -112,6 +113,14 @@ def _list(config: ReproduceConfig, results: Results) -> None:
         )
     else:
         console.print(cells_table(planned[0], results))
+
+
+def _draw_features(config: ReproduceConfig) -> None:
+    from experiments.iclr2021.features.page import draw
+    from experiments.iclr2021.features.store import Store
+
+    if draw(Store(config.results / "features"), path := config.pages / "features.svg"):
+        console.print(f"written to {path}", soft_wrap=True)
 
 
 def _draw(name: str, config: ReproduceConfig, results: Results, scales: tuple[str, ...] = SHOWN) -> None:

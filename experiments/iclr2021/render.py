@@ -11,6 +11,8 @@ from statistics import fmean
 
 from experiments.iclr2021.affinity_recovery import recovery_table
 from experiments.iclr2021.claims import CLAIMS, VERDICTS, Claim, Finding, findings
+from experiments.iclr2021.features import page as features
+from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paper_tables import FIGURES, TABLES, Column, Row, Table
 from experiments.iclr2021.rankings import comparison, headline
 from experiments.iclr2021.results import MIXED, Results, signed
@@ -44,6 +46,9 @@ def write_pages(results: Results, folder: Path, front: Path | None = None) -> li
     for table in TABLES.values():
         written.append(folder / f"{table.name}.md")
         written[-1].write_text(page(table, results), encoding="utf-8")
+    store = Store(results.folder / "features")
+    written.append(folder / "features.md")
+    written[-1].write_text(features.page(store), encoding="utf-8")
     overview = folder / "README.md"
     if not overview.exists():
         overview.write_text(BLANK, encoding="utf-8")
@@ -222,6 +227,8 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "figures": lambda: figures(folder),
         "comparison": lambda: comparison(results),
         "headline": lambda: headline(results),
+        "regimes": lambda: features.headline(Store(results.folder / "features")),
+        "progress": lambda: features.progress(Store(results.folder / "features")),
     }
 
     def anew(block: re.Match[str]) -> str:

@@ -48,11 +48,12 @@ class Store:
 
     def append(self, name: str, line: Mapping[str, Any]) -> None:
         """Keep one more line of a file."""
+        kept = self.lines(name)
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(line, separators=(",", ":"))
         with self._file(name).open("a", encoding="utf-8") as file:
             file.write(text + "\n")
-        self.lines(name).append(json.loads(text))
+        kept.append(json.loads(text))
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of a file; one that a kill left unfinished is left out."""
