@@ -64,22 +64,22 @@ class Loader:
     read: Read
 
 
-def _parcel(bits: int = 32) -> bytes:
+def _envelope(bits: int = 32) -> bytes:
     header = {"uploads": True, "after_update": SCORE, "round": 1, "federation": "f"}
     return Envelope(header, below("upload", messages.pack(UPLOAD))).to_bytes(bits)
 
 
-def _read_parcel(folder: Path, content: bytes) -> None:
-    parcel = Envelope.read(content)
-    read_score(parcel.header.get("after_update"))
-    upload = read_message(Upload, part_of(parcel.tensors, "upload"), 1e6)
+def _read_envelope(folder: Path, content: bytes) -> None:
+    envelope = Envelope.read(content)
+    read_score(envelope.header.get("after_update"))
+    upload = read_message(Upload, part_of(envelope.tensors, "upload"), 1e6)
     fault = messages.validate(Upload, upload, SIZE, CLIENTS) or FedFomo().validate(None, upload)  # type: ignore[arg-type]
     if fault:
         raise messages.MessageError(fault)
 
 
-def _read_sealed(folder: Path, content: bytes) -> None:
-    _read_parcel(folder, SERVER.decrypt(SITE.public_key, content, Purpose.ANSWER))
+def _read_encrypted(folder: Path, content: bytes) -> None:
+    _read_envelope(folder, SERVER.decrypt(SITE.public_key, content, Purpose.ANSWER))
 
 
 def _read_memory(folder: Path, content: bytes) -> None:
@@ -284,10 +284,10 @@ def _json(value: Any) -> bytes:
 
 
 MESSAGES: Mapping[str, Loader] = {
-    "parcel": Loader(_parcel(), _read_parcel),
-    "parcel of 16 bits": Loader(_parcel(16), _read_parcel),
-    "parcel of 8 bits": Loader(_parcel(8), _read_parcel),
-    "encrypted parcel": Loader(SITE.encrypt(SERVER.public_key, _parcel(), Purpose.ANSWER), _read_sealed),
+    "envelope": Loader(_envelope(), _read_envelope),
+    "envelope of 16 bits": Loader(_envelope(16), _read_envelope),
+    "envelope of 8 bits": Loader(_envelope(8), _read_envelope),
+    "encrypted envelope": Loader(SITE.encrypt(SERVER.public_key, _envelope(), Purpose.ANSWER), _read_encrypted),
     "site's memory": Loader(
         Envelope({"order": "x"}, messages.pack(Memory(MODEL, MODEL, UPLOAD.findings))).to_bytes(), _read_memory
     ),

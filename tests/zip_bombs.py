@@ -71,7 +71,7 @@ def _png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(ZEROS)) + chunk(b"IEND", b"")
 
 
-def _parcel(header: bytes, tensors: bytes, length: int | None = None) -> bytes:
+def _envelope(header: bytes, tensors: bytes, length: int | None = None) -> bytes:
     return (len(header) if length is None else length).to_bytes(4, "little") + header + tensors
 
 
@@ -103,13 +103,13 @@ def bombs() -> Iterator[tuple[str, str, bytes]]:
         yield "100,000 tensors", loader, many
         yield "100,000 tensors in one place", loader, same
         yield "a million brackets for a header", loader, _safetensors(deep)
-    for loader in ("parcel", "site's memory"):
-        yield "a header of 4 gigabytes", loader, _parcel(b"{}", b"", 2**32 - 1)
-        yield "a million brackets", loader, _parcel(deep, b"")
-        yield "100,000 tensors", loader, _parcel(b"{}", many)
-        yield "100,000 models of length 0", loader, _parcel(b"{}", numbered)
-        yield "a tensor of 4 terabytes", loader, _parcel(b"{}", _safetensors(claims))
-        yield from ((name, loader, _parcel(b"{}", odd)) for name, odd in odd_tensors())
+    for loader in ("envelope", "site's memory"):
+        yield "a header of 4 gigabytes", loader, _envelope(b"{}", b"", 2**32 - 1)
+        yield "a million brackets", loader, _envelope(deep, b"")
+        yield "100,000 tensors", loader, _envelope(b"{}", many)
+        yield "100,000 models of length 0", loader, _envelope(b"{}", numbered)
+        yield "a tensor of 4 terabytes", loader, _envelope(b"{}", _safetensors(claims))
+        yield from ((name, loader, _envelope(b"{}", odd)) for name, odd in odd_tensors())
     zeros = _zeros_npz()
     for loader in ("npz", "site's npz", "groups"):
         yield "an array of 3.6 TiB", loader, _zipped(_huge_npy("(500000000000,)"))

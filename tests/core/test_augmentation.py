@@ -86,7 +86,7 @@ def test_without_it_batches_are_what_they_were() -> None:
         assert torch.equal(batch.inputs, images(8).inputs[batch.labels])
 
 
-def test_private_images_stay_sealed_and_are_paid_for_once() -> None:
+def test_private_images_stay_unread_and_are_paid_for_once() -> None:
     tracker = BudgetTracker(SeededNoise(stream(0, "noise")), {}, lambda ledger: True)
     trainer = DpSgd(TRAINER, 1.0, 1.0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 8))

@@ -69,8 +69,8 @@ def test_a_site_refuses_a_method_that_sends_examples_whatever_the_server_says(
         site = MessageCipher.read(SiteFolder(folder.sites / name).seal)
         asked = Envelope.read(site.decrypt(server.public_key, order, Purpose.REQUEST))
         asked = Envelope({**asked.header, "method": "fedavg-shared"}, asked.tensors)
-        sealed = answer(server.encrypt(site.public_key, asked.to_bytes(), Purpose.REQUEST))
-        answers.append(Envelope.read(server.decrypt(site.public_key, sealed, Purpose.ANSWER)))
+        encrypted = answer(server.encrypt(site.public_key, asked.to_bytes(), Purpose.REQUEST))
+        answers.append(Envelope.read(server.decrypt(site.public_key, encrypted, Purpose.ANSWER)))
         return honest(name, number, order, answer)
 
     run_federation(folder, change)

@@ -59,16 +59,16 @@ def test_an_order_is_carried_out_unless_it_is_much_too_old(
 
 
 @pytest.mark.parametrize("purpose", Purpose)
-def test_what_was_sealed_for_one_purpose_serves_no_other(purpose: Purpose) -> None:
+def test_what_was_encrypted_for_one_purpose_serves_no_other(purpose: Purpose) -> None:
     server, site = MessageCipher(bytes([1] * 32)), MessageCipher(bytes([2] * 32))
-    sealed = server.encrypt(site.public_key, b"a model", purpose)
-    assert site.decrypt(server.public_key, sealed, purpose) == b"a model"
-    assert server.decrypt(site.public_key, sealed, purpose) == b"a model"  # one key at both ends: hence purposes
+    encrypted = server.encrypt(site.public_key, b"a model", purpose)
+    assert site.decrypt(server.public_key, encrypted, purpose) == b"a model"
+    assert server.decrypt(site.public_key, encrypted, purpose) == b"a model"  # one key at both ends: hence purposes
     for other in set(Purpose) - {purpose}:
         with pytest.raises(DecryptionError, match=f"not encrypted for the purpose '{other.name.lower()}'"):
-            server.decrypt(site.public_key, sealed, other)
+            server.decrypt(site.public_key, encrypted, other)
         with pytest.raises(DecryptionError, match="not encrypted by its sender"):
-            server.decrypt(site.public_key, other.value + sealed[len(other.value) :], other)
+            server.decrypt(site.public_key, other.value + encrypted[len(other.value) :], other)
 
 
 def test_a_stranger_that_says_anything_is_not_let_in_and_stops_nobody(tmp_path: Path) -> None:

@@ -114,12 +114,12 @@ def test_a_seal_opens_for_its_receiver_and_names_its_sender(tmp_path: Path) -> N
         MessageCipher.read(path / "sealing.key")
         for path in (folder.server, folder.sites / "leeds", folder.sites / "turin")
     )
-    sealed = server.encrypt(leeds.public_key, b"a model", Purpose.REQUEST)
-    assert leeds.decrypt(server.public_key, sealed, Purpose.REQUEST) == b"a model"
+    encrypted = server.encrypt(leeds.public_key, b"a model", Purpose.REQUEST)
+    assert leeds.decrypt(server.public_key, encrypted, Purpose.REQUEST) == b"a model"
     for opener, sender, content in (
-        (turin, server, sealed),
-        (leeds, turin, sealed),
-        (leeds, server, sealed[:-1] + bytes([sealed[-1] ^ 1])),
+        (turin, server, encrypted),
+        (leeds, turin, encrypted),
+        (leeds, server, encrypted[:-1] + bytes([encrypted[-1] ^ 1])),
         (leeds, server, b"short"),
     ):
         with pytest.raises(DecryptionError):

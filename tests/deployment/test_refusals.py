@@ -64,7 +64,7 @@ def _forging(folder: FederationFolder, forge: Callable[[Envelope], Envelope | by
 
 
 def _with(**tensors: Any) -> Callable[[Envelope], Envelope]:
-    return lambda parcel: Envelope(parcel.header, {**parcel.tensors, **tensors}) if parcel.tensors else parcel
+    return lambda envelope: Envelope(envelope.header, {**envelope.tensors, **tensors}) if envelope.tensors else envelope
 
 
 def _model(**changes: float) -> torch.Tensor:
@@ -78,7 +78,7 @@ SCORE = {"loss": 0.5, "metric": 0.75, "num_examples": 4}
 
 
 def _headed(header: Header) -> bytes:
-    """Return the beginning of a parcel, after which its tensors come."""
+    """Return the beginning of an envelope, after which its tensors come."""
     words = json.dumps(header).encode()
     return len(words).to_bytes(4, "little") + words
 
@@ -112,29 +112,29 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
         r"it has 5,...,... bytes, more than 4,057,808",
     ),
     "a model that is not announced": (
-        lambda parcel: Envelope({**parcel.header, "uploads": False}, {"upload/model": _model()}),
+        lambda envelope: Envelope({**envelope.header, "uploads": False}, {"upload/model": _model()}),
         "unexpected tensor",
     ),
-    "another round's": (lambda parcel: Envelope({**parcel.header, "round": 7}, parcel.tensors), "its round is 7"),
-    "another site's": (lambda parcel: Envelope({**parcel.header, "slot": 9}, parcel.tensors), "its slot is 9"),
+    "another round's": (lambda envelope: Envelope({**envelope.header, "round": 7}, envelope.tensors), "its round is 7"),
+    "another site's": (lambda envelope: Envelope({**envelope.header, "slot": 9}, envelope.tensors), "its slot is 9"),
     "another federation's": (
-        lambda parcel: Envelope({**parcel.header, "federation": "x"}, parcel.tensors),
+        lambda envelope: Envelope({**envelope.header, "federation": "x"}, envelope.tensors),
         "federation",
     ),
-    "no score": (lambda parcel: Envelope({**parcel.header, "after_update": 3}, parcel.tensors), "no score"),
+    "no score": (lambda envelope: Envelope({**envelope.header, "after_update": 3}, envelope.tensors), "no score"),
     "half a score": (
-        lambda parcel: Envelope({**parcel.header, "after_update": {"loss": 1}}, parcel.tensors),
+        lambda envelope: Envelope({**envelope.header, "after_update": {"loss": 1}}, envelope.tensors),
         "no score",
     ),
     "a score in words": (
-        lambda parcel: Envelope(
-            {**parcel.header, "after_training": {"loss": "x", "metric": 1.0, "num_examples": 1}}, parcel.tensors
+        lambda envelope: Envelope(
+            {**envelope.header, "after_training": {"loss": "x", "metric": 1.0, "num_examples": 1}}, envelope.tensors
         ),
         "no score",
     ),
     **{
         f"a score with {name}": (
-            lambda parcel, odd=odd: Envelope({**parcel.header, "after_update": {**SCORE, **odd}}, parcel.tensors),
+            lambda envelope, odd=odd: Envelope({**envelope.header, "after_update": {**SCORE, **odd}}, envelope.tensors),
             "no score",
         )
         for name, odd in {
@@ -148,35 +148,35 @@ FORGERIES: dict[str, tuple[Callable[[Envelope], Any], str]] = {
         }.items()
     },
     "an accuracy of a billion": (
-        lambda parcel: Envelope({**parcel.header, "after_update": {**SCORE, "metric": 1e9}}, parcel.tensors),
+        lambda envelope: Envelope({**envelope.header, "after_update": {**SCORE, "metric": 1e9}}, envelope.tensors),
         "right on 1e[+]09 of its test examples",
     ),
     "an accuracy below nothing": (
-        lambda parcel: Envelope({**parcel.header, "after_training": {**SCORE, "metric": -0.5}}, parcel.tensors),
+        lambda envelope: Envelope({**envelope.header, "after_training": {**SCORE, "metric": -0.5}}, envelope.tensors),
         "right on -0.5 of its test examples",
     ),
     "a loss beyond all bounds": (
-        lambda parcel: Envelope({**parcel.header, "after_training": {**SCORE, "loss": 1e10}}, parcel.tensors),
+        lambda envelope: Envelope({**envelope.header, "after_training": {**SCORE, "loss": 1e10}}, envelope.tensors),
         "no score",
     ),
-    "a fault in numbers": (lambda parcel: Envelope({**parcel.header, "fault": 10**400}, {}), "is no text"),
+    "a fault in numbers": (lambda envelope: Envelope({**envelope.header, "fault": 10**400}, {}), "is no text"),
     "a name of 10,000 letters": (_with(**{"upload/" + "x" * 10_000: torch.zeros(1)}), "^.{300}…$"),
-    "brackets for a header": (lambda parcel: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no envelope"),
+    "brackets for a header": (lambda envelope: (100_000).to_bytes(4, "little") + b"[" * 100_000, "no envelope"),
     "weights that overflow": (
         _with(**{"upload/findings.increments": torch.full((3,), 1e308, dtype=torch.float64)}),
         "a weight beyond|its neighbour",
     ),
-    "no envelope": (lambda parcel: b"nonsense", "no envelope"),
+    "no envelope": (lambda envelope: b"nonsense", "no envelope"),
     "no word of uploads": (
-        lambda parcel: Envelope({n: v for n, v in parcel.header.items() if n != "uploads"}, parcel.tensors),
+        lambda envelope: Envelope({n: v for n, v in envelope.header.items() if n != "uploads"}, envelope.tensors),
         "whether it uploads",
     ),
     "a number of uploads": (
-        lambda parcel: Envelope({**parcel.header, "uploads": 1}, parcel.tensors),
+        lambda envelope: Envelope({**envelope.header, "uploads": 1}, envelope.tensors),
         "whether it uploads",
     ),
-    "a header that lies about its length": (lambda parcel: b"\xff\xff\xff\xff" + parcel.to_bytes()[4:], "no envelope"),
-    **{name: (lambda parcel, odd=odd: _headed(parcel.header) + odd, "no envelope") for name, odd in odd_tensors()},
+    "a header that lies about its length": (lambda whole: b"\xff\xff\xff\xff" + whole.to_bytes()[4:], "no envelope"),
+    **{name: (lambda envelope, odd=odd: _headed(envelope.header) + odd, "no envelope") for name, odd in odd_tensors()},
 }
 
 
@@ -229,7 +229,7 @@ def test_a_superlink_that_is_gone_is_nobodys_fault(tmp_path: Path) -> None:
         run_federation(make_federation(tmp_path), lambda *_: gone)
 
 
-def test_what_another_site_sealed_is_refused(tmp_path: Path) -> None:
+def test_what_another_site_encrypted_is_refused(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     grid = Loopback(folder)
 
@@ -285,7 +285,7 @@ def test_words_of_a_site_neither_steer_a_terminal_nor_fill_a_log(
     tmp_path: Path, fault: str, told: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_federation(tmp_path)
-    run_federation(folder, _forging(folder, lambda parcel: Envelope({**parcel.header, "fault": fault}, {})))
+    run_federation(folder, _forging(folder, lambda envelope: Envelope({**envelope.header, "fault": fault}, {})))
     slot = str(_slot(folder, "lyon"))
     assert [played["faults"] for played in _rounds(folder)] == [{slot: told}] * 2
     assert f"lyon: {told}" in caplog.messages
@@ -593,11 +593,11 @@ def test_a_site_refuses_a_download_that_is_broken(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     grid = Loopback(folder)
     serve(grid, folder)
-    name, sealed = grid.orders[-1]
+    name, encrypted = grid.orders[-1]
     server = MessageCipher.read(folder.server / "sealing.key")
     site = SiteFolder(folder.sites / name)
     key = MessageCipher.read(site.seal)
-    order = Envelope.read(key.decrypt(server.public_key, sealed, Purpose.REQUEST))
+    order = Envelope.read(key.decrypt(server.public_key, encrypted, Purpose.REQUEST))
     models = {n: torch.full_like(t, torch.nan) for n, t in order.tensors.items() if n.startswith("download/models")}
     assert models
     huge = {n: torch.full_like(t, 1e9) for n, t in models.items()}
@@ -616,15 +616,15 @@ def test_a_model_can_be_opened_by_its_receiver_alone_and_names_nobody(tmp_path: 
     names = [site.name for site in folder.registry()]
     secrets = [text.encode() for site in folder.registry() for text in (site.name, site.seal, site.key)]
     secrets += [str(grid.node_of(name)).encode() for name in names]
-    for receiver, sealed in grid.orders:
+    for receiver, encrypted in grid.orders:
         for name in names:
             key = MessageCipher.read(SiteFolder(folder.sites / name).seal)
             if name == receiver:
-                opened = key.decrypt(server, sealed, Purpose.REQUEST)
+                opened = key.decrypt(server, encrypted, Purpose.REQUEST)
                 assert not any(secret in opened for secret in secrets)
             else:
                 with pytest.raises(DecryptionError):
-                    key.decrypt(server, sealed, Purpose.REQUEST)
+                    key.decrypt(server, encrypted, Purpose.REQUEST)
 
 
 def test_a_late_joiner_is_served_from_the_next_round(tmp_path: Path) -> None:
@@ -690,11 +690,11 @@ def test_a_site_that_uploads_anothers_model_does_not_become_its_owner(tmp_path: 
     )
 
     def steal(site: str, number: int, order: bytes, answer: Any) -> Any:
-        sealed = answer(order)
+        encrypted = answer(order)
         if site != "lyon":
-            return sealed
+            return encrypted
         asked = Envelope.read(lyon.decrypt(server.public_key, order, Purpose.REQUEST))
-        given = Envelope.read(server.decrypt(lyon.public_key, sealed, Purpose.ANSWER))
+        given = Envelope.read(server.decrypt(lyon.public_key, encrypted, Purpose.ANSWER))
         found = [tensor for name, tensor in asked.tensors.items() if name.startswith("download/models")]
         stolen = {"upload/model": found[0].clone()} if found and given.header["uploads"] else {}
         taken = Envelope(given.header, {**given.tensors, **stolen})
@@ -717,8 +717,8 @@ def test_uploads_that_are_refused_are_logged_and_take_nobody_the_models_that_are
     folder = make_federation(tmp_path, rounds=5, method="fedfomo-as-coded", options=options)
     forge, _ = FORGERIES["one NaN"]
 
-    def later(parcel: Envelope) -> Envelope | bytes:
-        return parcel if parcel.header["round"] == 0 else forge(parcel)
+    def later(envelope: Envelope) -> Envelope | bytes:
+        return envelope if envelope.header["round"] == 0 else forge(envelope)
 
     run_federation(folder, _forging(folder, later))
     lines = [json.loads(line) for line in folder.deliveries.read_text().splitlines()]

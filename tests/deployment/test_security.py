@@ -107,8 +107,8 @@ def test_no_tensor_is_heard_on_the_wire(tmp_path: Path, security: str) -> None:
                 content = tensor.contiguous().numpy().tobytes()
                 canaries += [content[start : start + 16] for start in range(0, len(content) - 16, 4096)]
     assert len(canaries) > 30
-    unsealed = Envelope({}, {"initial": initial}).to_bytes()
-    assert all(canary in unsealed for canary in canaries[:10])
+    plain = Envelope({}, {"initial": initial}).to_bytes()
+    assert all(canary in plain for canary in canaries[:10])
     assert len(tap.heard) > 3 * 4 * len(initial)
     assert not any(canary in tap.heard for canary in canaries)
     assert (b"/v1/fleet/" in tap.heard) == (security == "plaintext")

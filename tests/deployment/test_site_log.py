@@ -24,9 +24,9 @@ def _departures(place: Path, caplog: pytest.LogCaptureFixture, privacy: str = ""
     sizes: list[int] = []
 
     def listen(name: str, number: int, order: bytes, answer: Answer) -> Any:
-        sealed = answer(order)
-        sizes.append(len(server.decrypt(MessageCipher.read(site.seal).public_key, sealed, Purpose.ANSWER)))
-        return sealed
+        encrypted = answer(order)
+        sizes.append(len(server.decrypt(MessageCipher.read(site.seal).public_key, encrypted, Purpose.ANSWER)))
+        return encrypted
 
     with caplog.at_level(logging.INFO, "fedfomo.deployment.site_client"):
         run_federation(folder, listen)

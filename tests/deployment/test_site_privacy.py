@@ -79,8 +79,8 @@ def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than
     order = next(order for name, order in grid.orders if name == "leeds")
 
     def again() -> Envelope:
-        sealed = grid.worker("leeds").handle(order)
-        return Envelope.read(server.decrypt(_public_seal(folder), sealed, Purpose.ANSWER))
+        encrypted = grid.worker("leeds").handle(order)
+        return Envelope.read(server.decrypt(_public_seal(folder), encrypted, Purpose.ANSWER))
 
     as_it_was = again()
     assert as_it_was.header["after_training"] is not None
@@ -177,14 +177,14 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
     uploads: dict[int, bool] = {}
 
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
-        sealed = answer(order)
+        encrypted = answer(order)
         if name == "leeds":
             server = MessageCipher.read(folder.server / "sealing.key")
-            opened = server.decrypt(_public_seal(folder), sealed, Purpose.ANSWER)
-            parcel = Envelope.read(opened)
-            uploads[parcel.header["round"]] = parcel.header["uploads"]
-            assert parcel.header["uploads"] == bool(parcel.tensors)
-        return sealed
+            opened = server.decrypt(_public_seal(folder), encrypted, Purpose.ANSWER)
+            envelope = Envelope.read(opened)
+            uploads[envelope.header["round"]] = envelope.header["uploads"]
+            assert envelope.header["uploads"] == bool(envelope.tensors)
+        return encrypted
 
     models = run_federation(folder, listen)
     assert uploads == {0: True, 1: True, 2: False, 3: False, 4: False}
@@ -348,11 +348,11 @@ def test_a_method_that_reads_records_itself_is_refused_by_the_site(tmp_path: Pat
     faults: dict[str, str] = {}
 
     def listen(name: str, number: int, order: bytes, answer: Any) -> Any:
-        sealed = honest(name, number, order, answer)
+        encrypted = honest(name, number, order, answer)
         server = MessageCipher.read(folder.server / "sealing.key")
-        opened = server.decrypt(_public_seal(folder, name), sealed, Purpose.ANSWER)
-        parcel = Envelope.read(opened)
-        faults[name] = str(parcel.header.get("fault"))
+        opened = server.decrypt(_public_seal(folder, name), encrypted, Purpose.ANSWER)
+        envelope = Envelope.read(opened)
+        faults[name] = str(envelope.header.get("fault"))
         raise _EnoughError
 
     with pytest.raises(_EnoughError):

@@ -50,8 +50,8 @@ class BadPost:
             flat = self._bad if client == HOSTILE else self._uploads[client]
             if flat is not None:
                 content = Envelope({"uploads": True}, below("upload", flat)).to_bytes()
-                sealed = site.encrypt(server.public_key, content, Purpose.ANSWER)
-                yield client, Envelope.read(server.decrypt(site.public_key, sealed, Purpose.ANSWER))
+                encrypted = site.encrypt(server.public_key, content, Purpose.ANSWER)
+                yield client, Envelope.read(server.decrypt(site.public_key, encrypted, Purpose.ANSWER))
 
     def note_upload(self, slot: int, round: int, models: messages.Flat, is_refused: bool) -> None:
         """Nothing is logged here."""

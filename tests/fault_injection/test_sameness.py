@@ -35,18 +35,18 @@ SAME = "A result does not depend on who computes it"
 
 
 class Shuffled:
-    """A crew that takes orders, and reports on them, in an order of its own."""
+    """An executor that takes batches, and returns them, in an order of its own."""
 
-    def __init__(self, crew: Executor, seed: int) -> None:
-        self._crew = crew
+    def __init__(self, executor: Executor, seed: int) -> None:
+        self._executor = executor
         self._rng = numpy_stream(seed, "shuffled")
 
     def run_batches(self, orders: Iterable[Batch]) -> Iterator[BatchResult]:
-        reports = list(self._crew.run_batches(self._shuffle(list(orders))))
+        reports = list(self._executor.run_batches(self._shuffle(list(orders))))
         return iter(self._shuffle(reports))
 
     def close(self) -> None:
-        self._crew.close()
+        self._executor.close()
 
     def _shuffle(self, items: Sequence[Any]) -> list[Any]:
         return [items[int(n)] for n in self._rng.permutation(len(items))]
@@ -59,10 +59,10 @@ def _bits(method: str, stack: bool, workers: int = 0) -> str:
 
 def test_workers_order_and_repetition(torture: Torture, monkeypatch: pytest.MonkeyPatch) -> None:
     methods = METHODS if torture.is_full else METHODS[:1]
-    crews, repeats = (range(5), 5) if torture.is_full else ((0, 2), 1)
+    workers_tried, repeats = (range(5), 5) if torture.is_full else ((0, 2), 1)
     found: dict[tuple[str, bool], list[str]] = {(method, stack): [] for method in methods for stack in (False, True)}
     for (method, stack), bits in found.items():
-        bits += [_bits(method, stack, workers) for workers in crews]
+        bits += [_bits(method, stack, workers) for workers in workers_tried]
         bits += [_bits(method, stack) for _ in range(repeats)]
         for seed in range(repeats):
             with monkeypatch.context() as patch:
@@ -77,7 +77,7 @@ def test_workers_order_and_repetition(torture: Torture, monkeypatch: pytest.Monk
     torture.record(
         "04",
         SAME,
-        f"{' and '.join(map(str, crews))} workers, repetitions, and orders and answers in shuffled sequence;"
+        f"{' and '.join(map(str, workers_tried))} workers, repetitions, and requests and answers in shuffled sequence;"
         f" {', '.join(methods)}; clients one by one and together",
         f"{same} of {runs} runs have the bits of the first of their kind",
         same == runs and len({bits[0] for bits in found.values()}) == len(found),

@@ -106,11 +106,11 @@ def test_without_noise_and_with_a_generous_clip_a_whole_batch_is_a_plain_step() 
 
 def test_what_stays_is_trained_without_noise_to_the_bit() -> None:
     model, examples = initialised(perceptron), points(12, 0, stream(0))
-    start, sealed = model.read(), private(points(12, 0, stream(0)))
+    start, records = model.read(), private(points(12, 0, stream(0)))
     plain = Sgd(batch_size=5).train(model, TrainingJob(start, examples, 0, stream(5)))
-    task = TrainingJob(start, sealed, 0, stream(5), local_only=True)
+    task = TrainingJob(start, records, 0, stream(5), local_only=True)
     assert torch.equal(DpSgd(Sgd(batch_size=5), 1.0, 1.0).train(model, task), plain)
-    assert sealed.tracker.ledger == {}
+    assert records.tracker.ledger == {}
 
 
 def test_looks_at_one_sample_cost_more_than_looks_at_several() -> None:

@@ -33,10 +33,10 @@ def test_losses_are_held_between_0_and_the_clip() -> None:
 
 def test_noise_is_measured_in_what_one_record_can_change() -> None:
     # At x = 0 and 2, targets 1 and 3 cost 1 and 9, 1 and 1; clipped at 4: means 2.5 and 1. Noise 3 · 4 / 2 = 6.
-    evaluator, sealed = PrivateEvaluator(3.0, 4.0), private(targets(1.0, 3.0))
+    evaluator, records = PrivateEvaluator(3.0, 4.0), private(targets(1.0, 3.0))
     models = [torch.tensor([0.0]), torch.tensor([2.0])]
-    assert evaluator.losses(scalar_model(), models, sealed).tolist() == [8.5, 7.0]
-    assert sealed.tracker.ledger == {Query("validation", 3.0, 1.0): 2}  # one for every model
+    assert evaluator.losses(scalar_model(), models, records).tolist() == [8.5, 7.0]
+    assert records.tracker.ledger == {Query("validation", 3.0, 1.0): 2}  # one for every model
 
 
 def test_one_record_moves_a_loss_by_no_more_than_its_share() -> None:
@@ -55,9 +55,9 @@ def test_every_model_has_noise_of_its_own() -> None:
 
 
 def test_without_noise_losses_are_exact_and_nothing_is_guaranteed() -> None:
-    sealed = private(targets(1.0, 3.0))
-    assert PrivateEvaluator(None, 4.0).losses(scalar_model(), [torch.zeros(1)], sealed).tolist() == [5.0]
-    assert sealed.tracker.ledger == {Query("validation", 0.0, 1.0): 1}
+    records = private(targets(1.0, 3.0))
+    assert PrivateEvaluator(None, 4.0).losses(scalar_model(), [torch.zeros(1)], records).tolist() == [5.0]
+    assert records.tracker.ledger == {Query("validation", 0.0, 1.0): 1}
 
 
 def test_training_records_are_never_judged_without_noise() -> None:
@@ -66,10 +66,10 @@ def test_training_records_are_never_judged_without_noise() -> None:
 
 
 def test_nothing_to_judge_by_costs_nothing() -> None:
-    sealed = private(targets())
-    losses = PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], sealed)
+    records = private(targets())
+    losses = PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], records)
     assert math.isnan(float(losses))
-    assert sealed.tracker.ledger == {}
+    assert records.tracker.ledger == {}
 
 
 def test_examples_that_are_nobodys_are_refused() -> None:

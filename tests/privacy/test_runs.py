@@ -258,13 +258,13 @@ def test_records_are_out_of_reach_of_whoever_does_not_pay() -> None:
     guard = problem.privacy_engine(1)
     assert guard is not None
     data = problem.clients[0]
-    sealed = PrivateExamples(data.train, ("training",), guard.tracker(0, 0, 0, {}))
-    for look in (lambda: sealed.inputs, lambda: sealed.labels, lambda: sealed.take(torch.tensor([0])).inputs):
+    records = PrivateExamples(data.train, ("training",), guard.tracker(0, 0, 0, {}))
+    for look in (lambda: records.inputs, lambda: records.labels, lambda: records.take(torch.tensor([0])).inputs):
         with pytest.raises(InputError, match="past the noise"):
             look()
     with pytest.raises(InputError, match="past the noise"):
-        _ = next(sealed.batches(2)).labels
-    both = sealed.joined(data.validation, PrivateExamples(data.validation, ("validation",), sealed.tracker))
+        _ = next(records.batches(2)).labels
+    both = records.joined(data.validation, PrivateExamples(data.validation, ("validation",), records.tracker))
     assert both.records == ("training", "validation")
     assert len(both) == 20
 

@@ -18,7 +18,7 @@ from toy_problems import digest, initialised, perceptron, points, points_problem
 TOGETHER = SimulationConfig(rounds=3, vectorise=True)
 
 
-def hands() -> BatchedCompute:
+def batched() -> BatchedCompute:
     model = initialised(perceptron)
     stack = Stack.of(model, points(6, 0, torch.Generator()))
     assert stack is not None
@@ -54,7 +54,7 @@ def test_what_cannot_be_stacked_runs_alone_to_the_bit() -> None:
 
 
 def test_clients_may_ask_differently_often_and_for_different_things() -> None:
-    together = hands()
+    together = batched()
     start, examples = together._model.read(), points(6, 0, torch.Generator())
 
     def quiet() -> str:
@@ -72,7 +72,7 @@ def test_clients_may_ask_differently_often_and_for_different_things() -> None:
 
 
 def test_an_error_of_one_client_ends_the_others_and_is_raised() -> None:
-    together = hands()
+    together = batched()
     examples = points(6, 0, torch.Generator())
     ended: list[str] = []
 
@@ -100,11 +100,11 @@ def test_groups_do_not_depend_on_workers_where_that_could_be_seen() -> None:
 
 
 def test_an_empty_batch_of_clients_is_played() -> None:
-    assert hands().run([]) == []
+    assert batched().run([]) == []
 
 
 def test_examples_of_one_class_and_one_example_can_be_stacked() -> None:
-    together = hands()
+    together = batched()
     one = Examples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
     [theta] = together.run(
         [lambda: together.train(together._model, TrainingJob(together._model.read(), one, 0, torch.Generator()))]
@@ -113,7 +113,7 @@ def test_examples_of_one_class_and_one_example_can_be_stacked() -> None:
 
 
 def test_one_clients_gradient_mode_is_not_anothers() -> None:
-    together = hands()
+    together = batched()
     start, examples = together._model.read(), points(6, 0, torch.Generator())
     modes: list[bool] = []
 

@@ -63,7 +63,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop those that are too old."""
         path = self._path(checkpoint.rounds_done)
-        write_atomically(path, _sealed(_to_json(checkpoint)))
+        write_atomically(path, _with_checksum(_to_json(checkpoint)))
         self._files[path] = checkpoint.files()
         for outdated in self._newest_first()[KEPT:]:
             outdated.unlink()
@@ -131,7 +131,7 @@ class Checkpoints:
         try:
             content = path.read_bytes()
             body: str = json.loads(content)["checkpoint"]
-            if content != _sealed(body):
+            if content != _with_checksum(body):
                 return None
             inner: dict[str, Any] = json.loads(body)
             for name in ("rounds_done", "log_bytes"):
@@ -160,7 +160,7 @@ def _to_json(checkpoint: Checkpoint) -> str:
     return json.dumps(fields, default=vars, sort_keys=True)
 
 
-def _sealed(body: str) -> bytes:
+def _with_checksum(body: str) -> bytes:
     return json.dumps({"checksum": _checksum(body.encode()), "checkpoint": body}).encode()
 
 
