@@ -30,7 +30,7 @@ from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, ClientId
 from fedfomo.core.client_round import ClientOutcome, run_client_round
 from fedfomo.core.data import ClientData, Examples
-from fedfomo.core.local_training import Sgd, TrainingJob
+from fedfomo.core.local_training import LocalState, Sgd, TrainingJob
 from fedfomo.core.model import Model, Score
 from fedfomo.core.rng import stream
 from fedfomo.core.round import Federation, configure_clients, run_round, sample_clients
@@ -107,6 +107,7 @@ def client_of(
     algorithm: AnyAlgorithm | None = None,
 ) -> Client:
     """Return one of a problem's clients in some round, as an algorithm meets it."""
+    problem = problem.split(algorithm) if algorithm else problem
     model = problem.model_of(algorithm) if algorithm else problem.model
     data, start = problem.clients[client], problem.start(ROUNDS)
     return Client(client if id is None else id, data, start, model, problem.trainer, round, problem.seed)
@@ -124,8 +125,9 @@ class InProcess:
     ) -> None:
         self.memories: dict[ClientId, Any] = {}
         self.personalised: dict[ClientId, Tensor] = {}
-        self._problem = problem
+        self._problem = problem.split(algorithm)
         self._algorithm = algorithm
+        self._local: dict[ClientId, Mapping[str, Tensor]] = {}
         self.unheard = unheard  # their uploads are lost on the way
         self._broken = broken  # their uploads arrive as NaN
 
@@ -148,24 +150,26 @@ class InProcess:
 
     def _run(self, round: int, n: ClientId, download: Any, trains: bool) -> ClientOutcome:
         client = client_of(self._problem, n, round, algorithm=self._algorithm)
+        client = replace(client, local=LocalState(self._local.get(n, {})))
         outcome = run_client_round(
             self._algorithm, client, download, self.memory_of(n), trains, score=lambda model: None
         )
         if outcome.personalised is not None:
-            self.personalised[n] = outcome.personalised
-        self.memories[n] = outcome.memory
+            self.personalised[n] = client.model.export(outcome.personalised, outcome.home)
+        self.memories[n], self._local[n] = outcome.memory, outcome.local
         return outcome
 
 
 def federation_of(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Federation:
     """Return the server side of a problem."""
-    return Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
+    return Federation(algorithm, len(problem.clients), len(problem.split(algorithm).initial), problem.seed)
 
 
 def run_rounds(
     problem: FederatedProblem, algorithm: AnyAlgorithm, exchange: InProcess, cohorts: Sequence[Sequence[ClientId]]
 ) -> tuple[Any, dict[ClientId, Tensor]]:
     """Run one round per cohort and the last federated update; return the state and everybody's model."""
+    problem = problem.split(algorithm)
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(ROUNDS))
     for t, cohort in enumerate(cohorts):
@@ -221,7 +225,7 @@ def _run(algorithm: AnyAlgorithm, problem: FederatedProblem, config: SimulationC
 
 def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
     """State, downloads, uploads and memories hold the same bytes after every call as before."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     clients = range(len(problem.clients))
     initial = problem.initial.clone()
     before: list[tuple[Any, Any]] = []
@@ -251,13 +255,14 @@ def no_function_changes_its_arguments(algorithm: AnyAlgorithm) -> None:
 
 def functions_are_repeatable(algorithm: AnyAlgorithm) -> None:
     """Calling anything a second time with the same arguments gives the same bits: nothing is remembered inside."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     exchange = InProcess(problem, algorithm)
     state, _ = run_rounds(problem, algorithm, exchange, EVERYBODY_TWICE)
     client = client_of(problem, 1, 2, algorithm=algorithm)
-    memory = exchange.memories[1]
+    memory, home = exchange.memories[1], client.model.home
 
     def once() -> list[Any]:
+        client.model.home = home
         download = algorithm.configure_client(state, 1, stream(3))
         personal = algorithm.personalise(client, download, memory)
         trained = algorithm.train(client, download, personal.memory)
@@ -280,7 +285,7 @@ def the_seed_decides_everything(algorithm: AnyAlgorithm) -> None:
 
 def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
     """State, downloads, uploads and memories come back from the codec bit for bit, as what they were."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     declared = messages_of(algorithm)
     carried: list[tuple[Any, Any]] = []
 
@@ -309,7 +314,7 @@ def everything_survives_the_wire(algorithm: AnyAlgorithm) -> None:
 
 def the_order_of_clients_is_irrelevant(algorithm: AnyAlgorithm) -> None:
     """Whoever is served first, and whoever answers first, the round is the same."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     results: list[Any] = []
     for cohort in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 0, 5, 1, 4, 2]):
         state, models = run_rounds(problem, algorithm, InProcess(problem, algorithm), [cohort] * 2)
@@ -319,13 +324,13 @@ def the_order_of_clients_is_irrelevant(algorithm: AnyAlgorithm) -> None:
 
 def the_number_of_workers_is_irrelevant(algorithm: AnyAlgorithm) -> None:
     """The main process alone, or one, two or three others: models, scores and traffic are the same."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     assert len({_run(algorithm, problem, replace(TWO_ROUNDS, workers=workers)) for workers in range(4)}) == 1
 
 
 def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> None:
     """Files, references and memories kept for absent clients change no bit."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     for config in (SimulationConfig(rounds=ROUNDS), SimulationConfig(rounds=ROUNDS, participation=0.5)):
         cohorts = [sample_clients(6, config.participation, problem.seed, t) for t in range(config.rounds)]
         _, models = run_rounds(problem, algorithm, InProcess(problem, algorithm), cohorts)
@@ -363,7 +368,7 @@ def part_of_the_clients_is_enough(algorithm: AnyAlgorithm) -> None:
 
 def an_absent_client_is_tolerated(algorithm: AnyAlgorithm) -> None:
     """Uploads of one client, or of all, may be lost in every round."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     for unheard in ([2], range(6)):
         _, models = run_rounds(problem, algorithm, InProcess(problem, algorithm, unheard=unheard), EVERYBODY_TWICE)
         assert all(bool(torch.isfinite(model).all()) for model in models.values())
@@ -371,7 +376,7 @@ def an_absent_client_is_tolerated(algorithm: AnyAlgorithm) -> None:
 
 def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm) -> None:
     """Collecting nothing loses nothing: later rounds can be run, and what a client is sent stays finite."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     federation = federation_of(problem, algorithm)
     exchange = InProcess(problem, algorithm)
     state = run_round(federation, algorithm.start_server(problem.start(ROUNDS)), 0, range(6), exchange).state
@@ -383,7 +388,7 @@ def a_round_that_nobody_answers_leaves_the_models_alone(algorithm: AnyAlgorithm)
 
 def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
     """A client that sends NaN leaves everybody's result as it would be had it sent nothing."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     federation = federation_of(problem, algorithm)
     outcomes: list[Any] = []
     for faults in ({"broken": [2]}, {"unheard": [2]}):
@@ -400,7 +405,7 @@ def a_refused_upload_is_as_good_as_none(algorithm: AnyAlgorithm) -> None:
 
 def a_training_that_diverges_is_forgotten(algorithm: AnyAlgorithm) -> None:
     """After a round whose steps lead to no number, everybody goes on from where it was."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
     result = simulate(
         replace(problem, trainer=DivergesOnce(batch_size=5, epochs=1)), algorithm, SimulationConfig(rounds=3)
     )
@@ -411,7 +416,7 @@ def a_training_that_diverges_is_forgotten(algorithm: AnyAlgorithm) -> None:
 
 def who_lacks_data_receives_and_does_not_contribute(algorithm: AnyAlgorithm) -> None:
     """Clients with 0 or 1 examples, or without validation data, end with a model and change nobody else's."""
-    problem = points_problem(sizes={0: (0, 0), 1: (1, 0), 2: (12, 0), 3: (0, 4)})
+    problem = points_problem(sizes={0: (0, 0), 1: (1, 0), 2: (12, 0), 3: (0, 4)}).split(algorithm)
     idle = range(4)
     result = simulate(problem, algorithm, TWO_ROUNDS)
     assert sorted(result.models) == list(range(6))
@@ -431,7 +436,7 @@ def who_lacks_data_receives_and_does_not_contribute(algorithm: AnyAlgorithm) -> 
 
 def networks_with_buffers_work(algorithm: AnyAlgorithm) -> None:
     """BatchNorm's running statistics move, mix and stay finite; its counters stay out of the way."""
-    problem = points_problem(build=with_batch_norm)
+    problem = points_problem(build=with_batch_norm).split(algorithm)
     result = simulate(problem, algorithm, TWO_ROUNDS)
     statistics = slice(problem.model.layout.num_trainable, None)
     for model in result.models.values():
@@ -442,7 +447,7 @@ def networks_with_buffers_work(algorithm: AnyAlgorithm) -> None:
 
 def networks_with_dropout_work(algorithm: AnyAlgorithm) -> None:
     """Dropout draws from the client's own stream, in whatever process."""
-    problem = points_problem(build=with_dropout)
+    problem = points_problem(build=with_dropout).split(algorithm)
     torch.manual_seed(1)
     first = _run(algorithm, problem)
     torch.manual_seed(2)
@@ -451,7 +456,7 @@ def networks_with_dropout_work(algorithm: AnyAlgorithm) -> None:
 
 def the_test_examples_are_never_read(algorithm: AnyAlgorithm) -> None:
     """With rubbish for test data, the models are the same."""
-    problem = points_problem()
+    problem = points_problem().split(algorithm)
 
     def spoilt(client: int, data: ClientData) -> ClientData:
         return replace(data, test=_rubbish(data.test))
@@ -463,14 +468,14 @@ def the_test_examples_are_never_read(algorithm: AnyAlgorithm) -> None:
 def one_client_and_two_clients_are_enough(algorithm: AnyAlgorithm) -> None:
     """The smallest federations run, with more workers than clients too."""
     for num_clients, workers in ((1, 2), (2, 0)):
-        problem = points_problem(num_clients)
+        problem = points_problem(num_clients).split(algorithm)
         result = simulate(problem, algorithm, SimulationConfig(rounds=3, workers=workers))
         assert sorted(result.models) == list(range(num_clients))
         assert all(bool(torch.isfinite(model).all()) for model in result.models.values())
 
 
 def _start(problem: FederatedProblem, algorithm: AnyAlgorithm) -> Any:
-    return algorithm.start_server(problem.start(ROUNDS))
+    return algorithm.start_server(problem.split(algorithm).start(ROUNDS))
 
 
 def _refused(federation: Federation, problem: FederatedProblem, algorithm: AnyAlgorithm, upload: Any) -> list[int]:

@@ -23,7 +23,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "fedfomo.robust",
         "fedfomo.keep_training",
     ),
-    "Part of the model is shared": ("lg_fedavg", "fedrep", "fedala"),
+    "Part of the model is shared": ("lg_fedavg", "fedrep", "fedper", "fedbn", "fedala"),
     "A model of one's own beside a shared one": (
         "ditto",
         "pfedme",

@@ -124,6 +124,10 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
         """Whether clients predict with another network than the one that was given."""
         return type(self).network is not Algorithm.network
 
+    def keeps(self, module: nn.Module) -> Collection[str]:
+        """Return the names of the parameters and buffers that every client keeps for itself: they are not in θ."""
+        return ()
+
     def validate(self, state: State, upload: Upload) -> str | None:
         """Say what makes an upload unfit for use, beyond what its annotations say, or return None."""
         return None

@@ -17,6 +17,9 @@ from fedfomo.core.rng import layer_rng, layer_seed, stream
 
 ClientId = int
 
+TRAINING = "train"
+"""The purpose of local training, where a method names no other."""
+
 
 class BudgetError(Exception):
     """A client's privacy budget does not suffice for another query on its records."""
@@ -100,7 +103,7 @@ class Client:
         trainable_mask: Tensor | None = None,
         local_only: bool = False,
         examples: Examples | None = None,
-        purpose: str = "train",
+        purpose: str = TRAINING,
     ) -> Tensor:
         """Train from `start` on the client's training examples, or on others of its own.
 
@@ -113,7 +116,7 @@ class Client:
         task = TrainingJob(start, examples, self.round, rng, penalty, epochs, trainable_mask, local_only, place)
         return self.trainer.train(self.model, task)
 
-    def descent(self, purpose: str = "train") -> GradientSteps:
+    def descent(self, purpose: str = TRAINING) -> GradientSteps:
         """Take local training apart, for a method that has a loop of its own."""
         return GradientSteps(self, self._rng(purpose), purpose)
 
@@ -159,6 +162,7 @@ class GradientSteps:
     def gradient(self, theta: Tensor, batch: Examples) -> Tensor:
         """Return a new gradient of the training objective at θ with respect to the trainable coordinates.
 
+        What the client keeps for itself takes its step at once, if this is local training.
         θ is the caller's working copy: its buffers move as a forward pass in training mode moves them.
         """
         client = self._client
@@ -166,6 +170,9 @@ class GradientSteps:
         client.model.load(theta)
         with layer_rng(self._layers):
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
+        gradient, of_home = gradient.tensor_split([client.num_trainable])
+        if len(of_home) and self._purpose == TRAINING:
+            self._step_at_home(of_home)
         theta[client.num_trainable :] = client.model.read()[client.num_trainable :]
         return gradient
 
@@ -180,6 +187,19 @@ class GradientSteps:
         if of not in self._steppers:
             client = self._client
             place = client.place(f"{self._purpose} {of}".strip())
-            self._steppers[of] = client.trainer.stepper(client.model, client.round, len(client.data.train), place)
+            self._steppers[of] = client.trainer.stepper(
+                client.model.layout, client.round, len(client.data.train), place
+            )
         num = self._client.num_trainable
         self._steppers[of](theta[:num], gradient, weight, None if follower is None else follower[:num])
+
+    def _step_at_home(self, gradient: Tensor) -> None:
+        client, of = self._client, "home"
+        if of not in self._steppers:
+            place = client.place(f"{self._purpose} {of}")
+            layout = client.model.home_layout
+            self._steppers[of] = client.trainer.stepper(layout, client.round, len(client.data.train), place)
+        kept = client.model.trainable[client.num_trainable :]
+        values = kept.cpu()
+        self._steppers[of](values, gradient)
+        kept.copy_(values)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from fedfomo.core.data import Examples
     from fedfomo.core.model import Model
+    from fedfomo.core.parameters import Layout
 
 
 class Penalty(Protocol):
@@ -128,8 +129,8 @@ class LocalTrainer(Protocol):
         """Return the step size of one round, for a model."""
         ...
 
-    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
-        """Return the steps of one training, for a method with a loop of its own."""
+    def stepper(self, layout: Layout, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+        """Return the steps of one training of what is laid out, for a method with a loop of its own."""
         ...
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
@@ -214,7 +215,7 @@ class Sgd:
         decayed = self.learning_rate * self.learning_rate_decay**round
         return max(decayed, min(self.learning_rate_floor, self.learning_rate))
 
-    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+    def stepper(self, layout: Layout, round: int, num_examples: int, place: Place | None = None) -> Stepper:
         """Return plain steps θ ← θ − η · gradient; momentum is for whole trainings."""
         rate = self.learning_rate_in(round)
 
@@ -244,12 +245,12 @@ class Sgd:
         from fedfomo.core.rng import layer_rng
 
         step = self.learning_rate_in(task.round)
-        theta = model.load(task.start)
+        theta, sent = model.load(task.start), model.layout.num_trainable
         velocity: Tensor | None = None
         with layer_rng(task.rng):
             for batch in source.batches(task.examples, task.epochs or self.epochs, task.rng):
                 gradient = source.gradient(model, batch)
-                task.constrain(gradient, theta)
+                task.constrain(gradient[:sent], theta[:sent])
                 if self.momentum:
                     velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
                 theta.sub_(gradient if velocity is None else velocity, alpha=step)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from fedfomo.core.data import Examples
 from fedfomo.core.loss_shapes import require_one_label_each
 from fedfomo.core.metrics import Measurement, Metric, Metrics, Score
-from fedfomo.core.parameters import Layout
+from fedfomo.core.parameters import Layout, frozen_modules
 from fedfomo.core.trees import Tree, described, moved
 from fedfomo.errors import InputError, require
 
@@ -67,40 +68,110 @@ class Model:
         loss: Loss = nn.functional.cross_entropy,
         metric: Metric | Metrics = accuracy,
         channels_last: bool = False,
+        kept: Collection[str] = (),
     ) -> None:
-        self.layout = Layout.of(module, channels_last)
+        self.layout, self.whole = Layout.split(module, channels_last, kept)  # of what travels; of all that trains
+        self.kept = frozenset(kept)  # names of what each client keeps for itself
         self.architecture = module
         self.criterion = loss
         self.metrics = Metrics.of(metric)
         self.device = next(module.parameters()).device
-        self._theta = self.layout.flatten(module).to(self.device)
-        self._gradient = torch.zeros(self.layout.num_trainable, device=self.device)
-        self._integers = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
+        self._theta = self.whole.flatten(module).to(self.device)
+        self._gradient = torch.zeros(self.whole.num_trainable, device=self.device)
+        frozen = [layer for _, layer in frozen_modules(module)]
+        self._frozen = [layer for layer in frozen if isinstance(layer, nn.modules.batchnorm._NormBase)]  # pyright: ignore[reportPrivateUsage]
+        self._constants = self._buffers_of_no_theta()
         self._has_buffers = any(True for _ in module.buffers())
         self._bind()
-        module.train()
-        self._batch_norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
+        self.train_mode()
+        norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
+        self._batch_norms = [layer for layer in norms if layer not in self._frozen]
+        self._first_home = self.home
 
     @property
     def trainable(self) -> Tensor:
-        """The working parameters' trainable coordinates, live: writing to them changes the module."""
-        return self._theta[: self.layout.num_trainable]
+        """The working parameters' trainable coordinates, live: what travels, then what the client keeps."""
+        return self._theta[: self.whole.num_trainable]
 
     def read(self) -> Tensor:
-        """Copy the working parameters out."""
+        """Copy the working parameters that travel out."""
         self._rebind_replaced_buffers()
-        return self._theta.to("cpu", copy=True)
+        if not self.kept:
+            return self._theta.to("cpu", copy=True)
+        return torch.cat(self._parts(travelling=True)).to("cpu", copy=True)
 
     def load(self, theta: Tensor) -> Tensor:
         """Copy θ into the module and return its trainable coordinates, live.
 
-        Integer buffers are set back to the values that the module was built with.
+        Buffers that are not in θ are set back to the values that the module was built with; what the client keeps
+        stays as it is.
         """
         self._rebind_replaced_buffers()
-        self._theta.copy_(theta)
-        for name, value in self._integers.items():
+        if not self.kept:
+            self._theta.copy_(theta)
+        else:
+            self._fill(theta, travelling=True)
+        for name, value in self._constants.items():
             self.architecture.get_buffer(name).copy_(value)
         return self.trainable
+
+    @property
+    def home(self) -> Tensor | None:
+        """What the client at work keeps for itself; None if clients keep nothing."""
+        if not self.kept:
+            return None
+        self._rebind_replaced_buffers()
+        return torch.cat(self._parts(travelling=False)).to("cpu", copy=True)
+
+    @home.setter
+    def home(self, values: Tensor | None) -> None:
+        """Let a client work that keeps these values; None: one that has not trained yet."""
+        chosen = self._first_home if values is None else values
+        if chosen is not None:
+            self._rebind_replaced_buffers()
+            self._fill(chosen, travelling=False)
+
+    @property
+    def home_layout(self) -> Layout:
+        """The layout of what is kept and trains, alone."""
+        behind = self.layout.num_trainable
+        slots = [slot for slot in self.whole.slots if behind <= slot.start < self.whole.num_trainable]
+        moved = tuple(replace(slot, start=slot.start - behind) for slot in slots)
+        size = self.whole.num_trainable - behind
+        return Layout(moved, size, size, self.layout.channels_last)
+
+    def _parts(self, travelling: bool) -> list[Tensor]:
+        """Return the trainable coordinates and the buffers that travel, or those that stay, live."""
+        trainable, buffers = self._theta.tensor_split([self.whole.num_trainable])
+        cuts = self.layout.num_trainable, self.layout.size - self.layout.num_trainable
+        pieces = [part.tensor_split([cut]) for part, cut in zip((trainable, buffers), cuts, strict=True)]
+        return [sent if travelling else kept for sent, kept in pieces]
+
+    def _fill(self, values: Tensor, travelling: bool) -> None:
+        first, second = self._parts(travelling)
+        first.copy_(values[: len(first)])
+        second.copy_(values[len(first) :])
+
+    def export(self, theta: Tensor, home: Tensor | None) -> Tensor:
+        """Return all that moves in one vector, in the order of a model of which nothing is kept."""
+        if not self.kept:
+            return theta
+        self.load(theta)
+        self.home = home
+        return Layout.of(self.architecture, self.layout.channels_last).flatten(self.architecture)
+
+    def take_apart(self, exported: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what travels and what stays of a vector that `export` gave."""
+        if not self.kept:
+            return exported, None
+        plain = Layout.of(self.architecture, self.layout.channels_last)
+        values = {name: view.clone() for name, view in plain.views(exported).items()}
+        before = self._theta.clone()
+        for name, view in self.whole.views(self._theta).items():
+            view.copy_(values[name])
+        parts = self.read(), self.home
+        self._theta.copy_(before)
+        return parts
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -240,7 +311,11 @@ class Model:
         """
         given = copy.deepcopy(self.architecture)
         built = build(given)
-        return self if built is given else Model(built, self.criterion, self.metrics, self.layout.channels_last)
+        if built is given:
+            return self
+        names = [name for name, _ in (*built.named_parameters(), *built.named_buffers())]
+        kept = [name for name in names if any(f".{name}".endswith(f".{own}") for own in self.kept)]
+        return Model(built, self.criterion, self.metrics, self.layout.channels_last, kept)
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
@@ -273,13 +348,27 @@ class Model:
     def _set_mode(self, training: bool) -> None:
         # Walking through all layers takes longer than a step of a small network: only when it changes something.
         if self.architecture.training != training:
-            self.architecture.train(training)
+            self.train_mode() if training else self.architecture.eval()
+
+    def train_mode(self) -> None:
+        """Let layers behave as in training, but for those that normalise by statistics and are frozen."""
+        self.architecture.train()
+        for layer in self._frozen:
+            layer.eval()
+
+    def _buffers_of_no_theta(self) -> dict[str, Tensor]:
+        """Copy the buffers that training might move and θ does not hold."""
+        known = {slot.name for slot in self.whole.slots}
+        fixed = {id(buffer) for layer in self._frozen for buffer in layer.buffers()}
+        buffers = self.architecture.named_buffers()
+        return {name: b.clone() for name, b in buffers if name not in known and id(b) not in fixed}
 
     def _bind(self) -> None:
-        values = self.layout.views(self._theta)
+        values = self.whole.views(self._theta)
         for name, parameter in self.architecture.named_parameters():
-            parameter.data = values[name]
-        for name, gradient in self.layout.trainable_views(self._gradient).items():
+            if name in values:
+                parameter.data = values[name]
+        for name, gradient in self.whole.trainable_views(self._gradient).items():
             self.architecture.get_parameter(name).grad = gradient
         for name in dict(self.architecture.named_buffers()):
             if name in values:
@@ -289,7 +378,7 @@ class Model:
         # A layer may assign a new tensor to a buffer where others write into it.
         if not self._has_buffers:
             return
-        values = self.layout.views(self._theta)
+        values = self.whole.views(self._theta)
         for name, buffer in self.architecture.named_buffers():
             if name in values and buffer.data_ptr() != values[name].data_ptr():
                 values[name].copy_(buffer)

@@ -21,6 +21,7 @@ from fedfomo.core.device import refuse_slow_bfloat16
 from fedfomo.core.local_training import LocalTrainer, Place, Stepper, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.optimizer_state import encode_state, load_state
+from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import layer_rng
 from fedfomo.errors import InputError, require
 
@@ -142,30 +143,28 @@ class Trainer:
 
     def descend(self, source: LocalTrainer, model: Model, task: TrainingJob) -> Tensor:
         """Take the optimiser's steps along the gradients of a source, on its batches."""
-        theta, epochs = model.load(task.start), task.epochs or self.epochs
+        theta, epochs, sent = model.load(task.start), task.epochs or self.epochs, model.layout.num_trainable
         still = None if task.trainable_mask is None else ~task.trainable_mask.to(theta.device)
-        fixed = theta[still].clone() if still is not None else None
+        fixed = theta[:sent][still].clone() if still is not None else None
         optimizer, schedule = self._begin(model.parameters, epochs, len(task.examples), task.place)
         with layer_rng(task.rng):
             for batch in source.batches(task.examples, epochs, task.rng):
                 gradient = source.gradient(model, batch)
-                task.constrain(gradient, theta)
+                task.constrain(gradient[:sent], theta[:sent])
                 self._clip(gradient)
                 model.set_gradient(gradient)
                 optimizer.step()
                 if schedule is not None:
                     schedule.step()
                 if still is not None and fixed is not None:
-                    theta[still] = fixed  # momentum and weight decay move even what has no gradient
+                    theta[:sent][still] = fixed  # momentum and weight decay move even what has no gradient
         return model.read()
 
-    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+    def stepper(self, layout: Layout, round: int, num_examples: int, place: Place | None = None) -> Stepper:
         """Return an optimiser of its own for a method that computes its gradients itself."""
-        values, gradients = torch.zeros(2, model.layout.num_trainable)
+        values, gradients = torch.zeros(2, layout.num_trainable)
         parameters: list[nn.Parameter] = []
-        for view, gradient in zip(
-            *(model.layout.trainable_views(v).values() for v in (values, gradients)), strict=True
-        ):
+        for view, gradient in zip(*(layout.trainable_views(v).values() for v in (values, gradients)), strict=True):
             parameters.append(nn.Parameter(view))
             parameters[-1].grad = gradient
         optimizer, schedule = self._begin(parameters, self.epochs, num_examples, place)

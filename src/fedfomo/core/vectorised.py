@@ -55,7 +55,13 @@ class Stack:
         if model.device.type != "cpu":
             pays = True  # an accelerator is idle unless it is given much to do at once
         is_weighted = getattr(model.criterion, "weight", None) is not None
-        if not pays or is_weighted or layout.size > layout.num_trainable or len(examples) == 0:
+        if (
+            not pays
+            or is_weighted
+            or layout.size > layout.num_trainable
+            or not _moves_whole(model)
+            or len(examples) == 0
+        ):
             return None
         spread = torch.linspace(0, len(examples) - 1, min(len(examples), EXAMINED)).long()
         stack, few = cls(model), examples.take(spread)
@@ -155,6 +161,11 @@ class Stack:
     def _views(self, thetas: Tensor) -> dict[str, Tensor]:
         slots = self._model.layout.slots
         return {slot.name: thetas[:, slot.start : slot.stop].unflatten(1, slot.shape) for slot in slots}
+
+
+def _moves_whole(model: Model) -> bool:
+    """Tell whether all of a network's parameters are in θ: none is frozen, none is kept by clients for themselves."""
+    return len(model.layout.trainable_views(model.trainable)) == sum(1 for _ in model.architecture.parameters())
 
 
 def _vectorised(architecture: nn.Module) -> _Outputs:

@@ -45,7 +45,8 @@ log = logging.getLogger(__name__)
 def serve(grid: MessageGrid, folder: FederationFolder) -> None:
     """Run what is left of the federation's rounds."""
     config = folder.config()
-    own = load_model(folder.model, config.seed)
+    algorithm = make_method(config.method, config.options)
+    own = load_model(folder.model, config.seed).split(algorithm)
     (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
     run_dir = RunDirectory(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
     try:

@@ -108,7 +108,7 @@ class SiteClient:
         task = self._understand(request)
         outcome = self._run(task, privacy)
         if outcome.personalised is not None:
-            self._keep_model(task, outcome.personalised, outcome.score_after_update)
+            self._keep_model(task, outcome)
         # Scores on test records are exact: those of a site with privacy stay there.
         scores = (None, None) if privacy.is_on else (outcome.score_after_update, outcome.score_after_training)
         after_update, after_training = (score and _score_to_dict(score) for score in scores)
@@ -162,8 +162,8 @@ class SiteClient:
         asked = [header[name] for name in ("seed", "channels_last", "method", "options")]
         origin = json.dumps([code, *asked])
         if self._loaded is None or self._loaded.origin != origin:
-            own = load_model(path, header["seed"], header["channels_last"])
             algorithm = make_method(header["method"], header["options"])
+            own = load_model(path, header["seed"], header["channels_last"]).split(algorithm)
             model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
             if own.trainer is not None:
                 check_trainer(own.trainer, algorithm, model)
@@ -183,8 +183,11 @@ class SiteClient:
             raise MessageError(f"the initial model is refused: {fault}")
         return initial
 
-    def _keep_model(self, task: _Task, theta: Tensor, score: Score | None) -> None:
+    def _keep_model(self, task: _Task, outcome: ClientOutcome) -> None:
         """Put down the model that the site would use now, ready for `load_state_dict`."""
+        theta, score = outcome.personalised, outcome.score_after_update
+        assert theta is not None  # noqa: S101 - the caller has looked
+        task.model.home = outcome.home
         models = self._site.models
         models.mkdir(mode=0o700, exist_ok=True)
         state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer
 from fedfomo.core.losses import objective_of
 from fedfomo.core.model import Model, prefers_channels_last
+from fedfomo.core.parameters import frozen_digests
+from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import require
@@ -29,6 +32,14 @@ class UserModel:
     model: Model
     initial: Tensor  # as the seed draws it; the server's is everybody's
     trainer: LocalTrainer | None  # how sites train; None: by SGD, as the server's settings say
+    share: tuple[str, ...] = ()  # patterns of what travels; none: everything that is not kept
+    keep: tuple[str, ...] = ()  # patterns of what every site keeps for itself
+
+    def split(self, algorithm: AnyAlgorithm) -> UserModel:
+        """Return the model of which θ is what travels: all but what the method or these patterns let sites keep."""
+        kept = kept_names(self.model.architecture, algorithm, self.share, self.keep)
+        model, initial = split_model(self.model, self.initial, kept)
+        return replace(self, model=model, initial=initial)
 
 
 def load_model(path: Path, seed: int, channels_last: bool | None = None) -> UserModel:
@@ -48,7 +59,8 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> User
     trainer: Any = getattr(module, "trainer", None)
     can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
     require(can_train, f"trainer in {path} is a {type(trainer).__name__}: give a fedfomo.Trainer")
-    return UserModel(model, model.read(), cast("LocalTrainer | None", trainer))
+    share, keep = (getattr(module, name, ()) for name in ("share", "keep"))
+    return UserModel(model, model.read(), cast("LocalTrainer | None", trainer), share, keep)
 
 
 def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: UserModel) -> ClientData:
@@ -61,7 +73,9 @@ def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: Us
 
 
 def layout_digest(model: Model) -> str:
-    """Hash names, shapes and order of a model's tensors: whoever has another cannot take part."""
+    """Hash names, shapes and order of what travels, and frozen weights: whoever has others cannot take part."""
     layout = model.layout
     slots = [(slot.name, tuple(slot.shape), slot.start) for slot in layout.slots]
-    return hashlib.sha256(repr((slots, layout.num_trainable, layout.channels_last)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((slots, layout.num_trainable, layout.channels_last)).encode())
+    digest.update(b"".join(frozen_digests(model.architecture)))
+    return digest.hexdigest()

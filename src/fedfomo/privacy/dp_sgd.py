@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import GradientTrainer, Place, Stepper, TrainingJob
 from fedfomo.core.model import Model
+from fedfomo.core.parameters import Layout, frozen_modules
 from fedfomo.errors import InputError
 from fedfomo.privacy.private_data import PrivateExamples
 
@@ -37,7 +38,7 @@ _Gradients = dict[str, Tensor]
 
 def clipped_sum(model: Model, examples: Examples, clip: float) -> Tensor:
     """Return Σ_x g_x · min(1, C / ‖g_x‖) at the loaded parameters, g_x being the gradient of x's own loss."""
-    total = torch.zeros(model.layout.num_trainable, device=model.device)
+    total = torch.zeros(model.whole.num_trainable, device=model.device)
     if len(examples) == 0:
         return total
     rows = {name: rows.flatten(1) for name, rows in _gradients(model, examples.to(model.device)).items()}
@@ -46,7 +47,7 @@ def clipped_sum(model: Model, examples: Examples, clip: float) -> Tensor:
     if not bool(is_whole.all()):  # no factor shortens what is not finite: it counts as 0
         rows, norms = {name: part[is_whole] for name, part in rows.items()}, norms[is_whole]
     factors = clip_factors(norms, clip)
-    views = model.layout.trainable_views(total)
+    views = model.whole.trainable_views(total)
     for name, part in rows.items():
         views[name].copy_((factors @ part).view(views[name].shape))
     return total
@@ -59,8 +60,9 @@ def clip_factors(norms: Tensor, clip: float) -> Tensor:
 
 def refuse_unfit(model: Model, examples: Examples) -> None:
     """Refuse, in words, a network or loss whose gradients cannot be told apart by example."""
+    frozen = dict(frozen_modules(model.architecture))
     for name, layer in model.architecture.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
+        if name not in frozen and isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
             raise InputError(
                 f"layer '{name}' is a {type(layer).__name__}, which mixes the examples of a batch: no noise makes that"
                 " private; use nn.GroupNorm in its place"
@@ -81,7 +83,7 @@ def _mode_of(model: Model, examples: Examples) -> str:
         few = next(examples.batches(3)).to(model.device)
         theta = model.read()
         dropouts = [layer for layer in model.architecture.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]  # pyright: ignore[reportPrivateUsage]
-        model.architecture.train()
+        model.train_mode()
         for layer in dropouts:  # they draw anew for every pass, which would hide any other difference
             layer.eval()
         try:
@@ -106,7 +108,7 @@ def _agreeing_mode(model: Model, few: Examples) -> str:
         except Exception as error:  # whatever a library says about layers that it does not know
             failures.append(f"{mode}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             continue
-        views = [model.layout.trainable_views(gradient) for gradient in one_by_one]
+        views = [model.whole.trainable_views(gradient) for gradient in one_by_one]
         scale = max(float(gradient.abs().max()) for gradient in one_by_one) or 1.0
         gaps = [
             float((part[n] - view[name]).abs().max()) for n, view in enumerate(views) for name, part in rows.items()
@@ -163,9 +165,9 @@ class DpSgd:
         """Return the step size of one round, for a model."""
         return self.trainer.learning_rate_in(round, model)
 
-    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+    def stepper(self, layout: Layout, round: int, num_examples: int, place: Place | None = None) -> Stepper:
         """Return the trainer's own steps: they see noisy gradients only."""
-        return self.trainer.stepper(model, round, num_examples, place)
+        return self.trainer.stepper(layout, round, num_examples, place)
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Draw every example into every batch with the same chance; a batch may be empty."""

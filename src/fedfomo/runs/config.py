@@ -45,6 +45,10 @@ class ExperimentConfig:
     scenario: Annotated[ScenarioConfig, tyro.conf.arg(name="")] = field(default_factory=ScenarioConfig)
     training: Annotated[Sgd, tyro.conf.arg(name="")] = field(default_factory=lambda: Sgd(**DATASET_DEFAULTS["digits"]))
     privacy: Privacy = field(default_factory=Privacy)
+    share: tuple[str, ...] = ()
+    """Patterns over names of parameters, such as "head.*": what they match is shared, all else each client keeps."""
+    keep: tuple[str, ...] = ()
+    """Patterns of parameters that each client keeps for itself; by default all are shared."""
     rounds: int = 20
     """Communication rounds."""
     participation: float = 1.0

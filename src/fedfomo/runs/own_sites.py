@@ -13,6 +13,7 @@ from typing import Any, cast
 import tomli_w
 
 from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.parameters import frozen_digests
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.datasets.bundled import fingerprint
 from fedfomo.errors import listed, reading, require
@@ -43,6 +44,8 @@ class SitesConfig:
     privacy: dict[str, Any]
     sites: list[str]
     metrics: list[str] = field(default_factory=list[str])  # of all outputs at once; the one that leads is `metric`
+    share: list[str] = field(default_factory=list[str])
+    keep: list[str] = field(default_factory=list[str])
 
     def as_toml(self) -> str:
         """Spell it out for config.toml."""
@@ -120,9 +123,10 @@ def sites_environment(
 
 def digest_of(config: SitesConfig, environment: Mapping[str, Any]) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
-    settings = {
-        name: value for name, value in asdict(config).items() if name != "call" and (name != "metrics" or value)
-    }
+    later = [
+        name for name in ("metrics", "share", "keep") if not getattr(config, name)
+    ]  # a run is what it was without it
+    settings = {name: value for name, value in asdict(config).items() if name not in ("call", *later)}
     versions = [version(name) for name in ("fedfomo", "torch")]
     decisive = (settings, versions, environment["sites"], environment["model"], *method_file(config.method).values())
     return hashlib.sha256(repr(decisive).encode()).hexdigest()
@@ -168,6 +172,7 @@ def _model_digest(problem: FederatedProblem) -> str:
     model, initial = problem.model, problem.initial
     digest = hashlib.sha256(repr(model.layout).encode())
     digest.update(initial.numpy().tobytes())
+    digest.update(b"".join(frozen_digests(model.architecture)))
     with one_torch_thread(), layer_rng(stream(problem.seed, "probe")):
         for own in problem.clients[:MOST_PROBED]:
             for examples in (own.train, own.validation, own.test):

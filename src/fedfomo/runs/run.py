@@ -226,7 +226,7 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
     for name in NOT_RESULT_RELEVANT:
         del setting[name]
     del settings["out"]
-    later = [(setting, name) for name in ("dropout", "lateness", "standardise")]
+    later = [(setting, name) for name in ("dropout", "lateness", "standardise", "share", "keep")]
     for table, name in [*later, (setting["training"], "augment"), (setting["scenario"], "groups")]:
         if not table[name]:  # without it, a run is what it was when it did not exist
             del table[name]

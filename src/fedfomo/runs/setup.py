@@ -47,6 +47,7 @@ def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     model = Model(module.to(_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
     problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
+    problem = replace(problem, share=setting.share, keep=setting.keep)
     simulation = setting.simulation(default_workers=os.cpu_count() or 1)
     if model.device.type != "cpu":
         simulation = replace(simulation, workers=0)

@@ -22,6 +22,7 @@ from fedfomo.core.client import Evaluator
 from fedfomo.core.data import Examples
 from fedfomo.core.local_training import LocalTrainer, Place, Sgd, Stepper, TrainingJob
 from fedfomo.core.model import Model, Score
+from fedfomo.core.parameters import Layout
 from fedfomo.core.vectorised import Stack
 
 ClientRound = Callable[[], Any]
@@ -71,9 +72,9 @@ class ClientCompute(ABC):
         """Return the step size of one round, for a model."""
         return self._trainer.learning_rate_in(round, model)
 
-    def stepper(self, model: Model, round: int, num_examples: int, place: Place | None = None) -> Stepper:
+    def stepper(self, layout: Layout, round: int, num_examples: int, place: Place | None = None) -> Stepper:
         """Return the steps of one training."""
-        return self._trainer.stepper(model, round, num_examples, place)
+        return self._trainer.stepper(layout, round, num_examples, place)
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
         """Cut the examples into the batches of several epochs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from fedfomo.core.client import FederationInfo
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import GradientTrainer, LocalTrainer, Sgd
 from fedfomo.core.model import Model
+from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.trainer import Trainer
 from fedfomo.core.vectorised import Stack
 from fedfomo.errors import InputError, require
@@ -36,6 +37,8 @@ class FederatedProblem:
     groups: tuple[int, ...] | None = None  # each client's true distribution, where a scenario knows it
     targets: tuple[int, ...] | None = None  # likewise, of its validation and test data
     privacy: Privacy = field(default_factory=Privacy)
+    share: tuple[str, ...] = ()  # patterns of what travels; none: everything that is not kept
+    keep: tuple[str, ...] = ()  # patterns of what every client keeps for itself
 
     def __post_init__(self) -> None:
         if isinstance(self.trainer, Sgd) and self.trainer.augment:
@@ -51,9 +54,15 @@ class FederatedProblem:
         trainer = private_part(self.trainer)
         return PrivacyEngine.of(self.privacy, trainer, [len(data.train) for data in self.clients], rounds)
 
+    def split(self, algorithm: AnyAlgorithm) -> FederatedProblem:
+        """Return the problem in which θ is what travels: all but what the method or the user lets clients keep."""
+        kept = self.model.kept or kept_names(self.model.architecture, algorithm, self.share, self.keep)
+        model, initial = split_model(self.model, self.initial, kept)
+        return self if model is self.model else replace(self, model=model, initial=initial)
+
     def check(self, algorithm: AnyAlgorithm) -> None:
         """Refuse, before anything is computed, a trainer that does not go with a method, the model or privacy."""
-        check_trainer(self.trainer, algorithm, self.model_of(algorithm))
+        check_trainer(self.trainer, algorithm, self.split(algorithm).model_of(algorithm))
         if self.privacy.is_on:
             private_part(self.trainer)
 

@@ -164,6 +164,8 @@ def federate(
     rounds: int = 20,
     participation: float = 1.0,
     trainer: LocalTrainer | None = None,
+    share: Sequence[str] = (),
+    keep: Sequence[str] = (),
     loss: Loss | str = "classification",
     metric: Metric | None = None,
     metrics: Mapping[str, SetMetric] | None = None,
@@ -189,6 +191,9 @@ def federate(
         rounds: Communication rounds.
         participation: Share of the sites that take part in a round. Training alone happens in every round.
         trainer: How sites train: `Sgd(…)`, the default, or `Trainer(…)` with any torch optimiser.
+        share: Patterns over names of parameters, such as "head.*": what they match travels, all else every site keeps
+            for itself. Frozen parameters never travel. By default all that trains is shared.
+        keep: Patterns of what every site keeps for itself.
         loss: "classification", "regression" or "multilabel", each with a metric of its own, or a function that returns
             the batch's mean or one value per example.
         metric: A function that returns one value per example, higher being better.
@@ -223,6 +228,8 @@ def federate(
     call |= {"validation_fraction": validation_fraction}
     if metrics:
         call |= {"metrics": metrics, "primary": objective.name}
+    parts = {name: patterns for name, patterns in (("share", share), ("keep", keep)) if patterns}
+    call |= {name: patterns if isinstance(patterns, str) else tuple(patterns) for name, patterns in parts.items()}
     if privacy.is_on:
         call["privacy"] = privacy
     chosen = chosen_seeds(seed, seeds)
@@ -294,6 +301,7 @@ def _prepare(
     data = [client_data(name, site, call["validation_fraction"], seed) for name, site in sites.items()]
     model = build_model(build_module(make_model, seed), objective, data)
     problem = FederatedProblem(model, model.read(), data, trainer, seed, privacy=privacy)
+    problem = replace(problem, share=call.get("share", ()), keep=call.get("keep", ()))
     for name, own in zip(names, data, strict=True):
         check_data(name, own, model, problem.initial)
     notes = tuple(note for name, own in zip(names, data, strict=True) for note in _notes(name, own))
@@ -321,6 +329,8 @@ def _prepare(
             privacy={name: value for name, value in vars(privacy).items() if value is not None},
             sites=list(names),
             metrics=list(objective.metrics.of_sets),
+            share=list(problem.share),
+            keep=list(problem.keep),
         )
         folder = out / f"{each.label}-seed-{seed}"
         check_same_call(folder, config, environment)

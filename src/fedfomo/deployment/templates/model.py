@@ -12,4 +12,5 @@ def make_model() -> nn.Module:
 # example of a batch (without privacy, their mean will do), and with it metric(outputs, labels), one value per example,
 # higher being better; without them it is cross-entropy and accuracy. INPUT_SHAPE = (3, 32, 32): with it, convolutions
 # can run in the faster memory order. `trainer`, a fedfomo.Trainer with any torch optimiser; without it, sites train by
-# SGD as the server's settings say.
+# SGD as the server's settings say. `share` or `keep`, lists of patterns such as "head.*": parameters that travel, or
+# that every site keeps for itself; frozen ones never travel.
