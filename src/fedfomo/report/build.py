@@ -26,6 +26,7 @@ from fedfomo.report.data import (
 )
 from fedfomo.report.intervals import Estimate
 from fedfomo.report.ordering import order_by_likeness, order_rows
+from fedfomo.report.resampling import of_resampled_difference, of_resamples
 from fedfomo.report.text import NextStep, Unit, contributors_of, headline, lede, next_step, site_sentence, title_of
 
 TINY_VALIDATION = 10  # examples; with fewer, a loss says little about a model
@@ -122,14 +123,27 @@ def _method(
         undecided=len(known) - helped - harmed,
         bytes_moved=ended.bytes_moved,
         gradients=ended.gradients,
-        by_class=by_class if source.metric == "accuracy" else None,
+        by_class=by_class,
+        further={
+            name: fmean(ended.seed_metrics[seed][name] for seed in seeds) for name in _further(ended, source, seeds)
+        },
     )
+
+
+def _further(ended: FinalResult, source: ReportInput, seeds: Sequence[int]) -> list[str]:
+    """Name the metrics beside the primary one that are known of all seeds."""
+    known = [ended.seed_metrics.get(seed, {}) for seed in seeds]
+    return [name for name in known[0] if name != source.metric and all(name in each for each in known)]
 
 
 def _estimate(ended: FinalResult, client: int) -> Estimate | None:
     score = ended.scores[client]
     if score.num_examples == 0 or not math.isfinite(score.metric):
         return None
+    if ended.examples is not None and ended.examples.resamples is not None:
+        return of_resamples(score.metric, ended.examples.resamples[client])
+    if ended.is_of_sets:
+        return Estimate(score.metric, math.nan, math.nan)
     if ended.examples is not None:
         return intervals.of_mean(ended.examples.figures[client])
     if 0 <= score.metric <= 1:
@@ -141,6 +155,11 @@ def _gain(ended: FinalResult, local: FinalResult, client: int) -> Estimate | Non
     ours, theirs = _estimate(ended, client), _estimate(local, client)
     if ours is None or theirs is None:
         return None
+    if ended.is_of_sets:
+        resamples = [
+            each.examples.resamples[client] for each in (ended, local) if each.examples and each.examples.resamples
+        ]
+        return of_resampled_difference(ours, theirs, [*zip(*resamples, strict=True)] if len(resamples) == 2 else [])
     if ended.examples is not None and local.examples is not None:
         return intervals.of_difference(ended.examples.figures[client], local.examples.figures[client])
     return intervals.of_unpaired_difference(ours, theirs)

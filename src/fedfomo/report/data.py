@@ -47,6 +47,7 @@ class MethodFacts:
     undecided: int
     bytes_moved: int
     gradients: int
+    further: dict[str, float] = field(default_factory=dict[str, float])  # means of metrics beside the primary one
     by_class: list[list[list[int]]] | None = None  # of two classes: by client, right ones and all, class 0 and 1
 
 
@@ -131,6 +132,8 @@ class FinalResult:
     gradients: int
     examples: PerExampleScores | None  # None: its models, or the data, are not at hand
     seed_means: Mapping[int, float] = field(default_factory=dict[int, float])  # by seed, the report's own among them
+    seed_metrics: Mapping[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
+    is_of_sets: bool = False  # whether the primary metric is of whole sets, and no mean over examples
     seed_gains: Mapping[int, list[float]] = field(default_factory=dict[int, list[float]])  # over training alone
 
 

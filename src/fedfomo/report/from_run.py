@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
@@ -303,6 +304,8 @@ def _final_result(
         examples=scores_of_run(folder, record, problem, algorithm, crosses),
         seed_means={other.seed: other.summary().mean for other in of_seeds.values()},
         seed_gains=_gains(of_seeds),
+        seed_metrics={other.seed: _metrics(other) for other in of_seeds.values()},
+        is_of_sets=is_of_sites(folder) and (own := read_sites_config(folder)).metric in own.metrics,
     )
 
 
@@ -348,6 +351,15 @@ def _runs_of_seeds(folder: Path) -> list[Path]:
         return [folder]
     label = folder.name.rpartition("-seed-")[0]
     return [other for other in sorted(folder.parent.glob(f"{label}-seed-*")) if (other / "result.json").exists()]
+
+
+def _metrics(record: RunRecord) -> dict[str, float]:
+    """Return the mean of each metric over clients."""
+    values: dict[str, list[float]] = {}
+    for score in record.after_update.values():
+        for name, value in score.metrics.items():
+            values.setdefault(name, []).extend([value] if math.isfinite(value) else [])
+    return {name: fmean(known) for name, known in values.items() if known}
 
 
 def _gains(runs: Mapping[Path, RunRecord]) -> dict[int, list[float]]:

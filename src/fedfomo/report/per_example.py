@@ -17,6 +17,7 @@ from fedfomo.core.model import Model
 from fedfomo.core.trees import leaves
 from fedfomo.errors import reading
 from fedfomo.io import to_json, write_atomically
+from fedfomo.report.resampling import resampled
 
 CROSS_LIMIT = 200  # clients; more of them make a matrix that takes long to fill and nobody reads
 CROSS_SECONDS = 60.0  # more than that is for those who ask
@@ -30,6 +31,7 @@ class PerExampleScores:
     cross: list[list[float]] | None  # the mean figure of each client's model (row) on each client's test (column)
     why_not_crossed: str  # if it was not
     by_class: list[list[list[int]]] | None = None  # of two classes: each client's right ones and all, class 0 and 1
+    resamples: list[list[float]] | None = None  # a primary metric of whole sets on resamples of each client's test
 
 
 def score_examples(
@@ -37,12 +39,12 @@ def score_examples(
 ) -> PerExampleScores:
     """Try every final model on its own client's test examples; on everybody's if asked, unless that takes long."""
     figures = [model.figures(theta, data.test).tolist() for theta, data in zip(thetas, clients, strict=True)]
-    by_class = right_by_class(figures, clients)
+    by_class = right_by_class(figures, clients) if model.metrics.name == "accuracy" else None
+    alone = PerExampleScores(figures, None, "", by_class, _resamples(model, thetas, clients))
     if not crosses:
-        return PerExampleScores(figures, None, "", by_class)
+        return alone
     if len(clients) > CROSS_LIMIT:
-        why = f"{len(clients)} clients are too many for a matrix of all pairs"
-        return PerExampleScores(figures, None, why, by_class)
+        return replace(alone, why_not_crossed=f"{len(clients)} clients are too many for a matrix of all pairs")
     cross: list[list[float]] = []
     started = time.perf_counter()
     tests = [data.test for data in clients]
@@ -51,15 +53,32 @@ def score_examples(
     for theta in thetas:
         row = [math.nan] * len(tests)
         for numbers, examples in zip(alike, together, strict=True):
-            parts = model.figures(theta, examples).split([len(tests[number]) for number in numbers])
-            for number, part in zip(numbers, parts, strict=True):
-                row[number] = float(part.mean())
+            sizes = [len(tests[number]) for number in numbers]
+            for number, value in zip(numbers, _metric_by_part(model, theta, examples, sizes), strict=True):
+                row[number] = value
         cross.append(row)
         needed = (time.perf_counter() - started) / len(cross) * len(clients)
         if needed > CROSS_SECONDS:
             why = f"trying all {len(clients)} models on all targets would take about {needed / 60:.0f} minutes"
-            return PerExampleScores(figures, None, why, by_class)
-    return PerExampleScores(figures, cross, "", by_class)
+            return replace(alone, why_not_crossed=why)
+    return replace(alone, cross=cross)
+
+
+def _metric_by_part(model: Model, theta: Tensor, examples: Examples, sizes: Sequence[int]) -> list[float]:
+    """Return the primary metric of each part of some examples that are tried together."""
+    if model.metrics.is_per_example:
+        return [float(part.mean()) for part in model.figures(theta, examples).split(list(sizes))]
+    outputs, labels = (tensor.split(list(sizes)) for tensor in model.answers(theta, examples))
+    return [model.metrics.measure(*part) for part in zip(outputs, labels, strict=True)]
+
+
+def _resamples(model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientData]) -> list[list[float]] | None:
+    if model.metrics.is_per_example:
+        return None
+    return [
+        resampled(model.metrics, *model.answers(theta, data.test), client) if len(data.test) else []
+        for client, (theta, data) in enumerate(zip(thetas, clients, strict=True))
+    ]
 
 
 def right_by_class(figures: Sequence[Sequence[float]], clients: Sequence[ClientData]) -> list[list[list[int]]] | None:
@@ -85,7 +104,10 @@ def read_scores(path: Path) -> PerExampleScores:
     with reading(path, "delete it, and it is made again"):
         found = PerExampleScores(**json.loads(path.read_bytes()))
         return replace(
-            found, figures=_numbers(found.figures), cross=None if found.cross is None else _numbers(found.cross)
+            found,
+            figures=_numbers(found.figures),
+            cross=None if found.cross is None else _numbers(found.cross),
+            resamples=None if found.resamples is None else _numbers(found.resamples),
         )
 
 

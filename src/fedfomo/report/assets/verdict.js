@@ -31,10 +31,11 @@ function addTallies(parent) {
 
 function methodTable() {
   const least = local ? local.gradients : null;
-  const rows = facts.methods.map((method) => [method.title, figure(method.mean),
+  const further = [...new Set(facts.methods.flatMap((method) => Object.keys(method.further)))];
+  const rows = facts.methods.map((method) => [method.title, figure(method.mean), ...further.map((name) => (known(method.further[name]) ? Number(method.further[name].toPrecision(4)) : "–")),
     method.mean_gain ? withInterval(method.mean_gain) : "–", bytes(method.bytes_moved), least ? `${(method.gradients / least).toFixed(1)} ×` : "–"]);
   const over = facts.seeds.length > 1 ? `, ${facts.seeds.length} seeds` : "";
-  const made = tableOf(["method", `average ${facts.metric}${unit}${over}`, `gain over training alone${over}`, "moved", "training work"], rows, { class: "stack" });
+  const made = tableOf(["method", `average ${facts.metric}${unit}${over}`, ...further, `gain over training alone${over}`, "moved", "training work"], rows, { class: "stack" });
   facts.methods.forEach((method, k) => method === own && made.tBodies[0].rows[k].classList.add("own"));
   return made;
 }
