@@ -93,6 +93,11 @@ class RoundTimer(Callback):
         """Note the end of a round."""
         self._ends.append(time.perf_counter())
 
+    @property
+    def started(self) -> float:
+        """When the first round began."""
+        return self._ends[0]
+
     def total(self) -> float:
         """Return how long all rounds and the last federated update took."""
         return self._last - self._ends[0]
