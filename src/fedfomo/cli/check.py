@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -46,11 +47,7 @@ def check(arguments: list[str]) -> None:
     if config.validation_fraction is not None:
         given["validation_fraction"] = config.validation_fraction
     found = check_sites(**given)
-    width = max((len(card.name) for card in found.sites), default=len("site"))
-    console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
-    for card in found.sites:
-        counts = f"{card.name:<{width}} {card.train:>7} {card.validation:>8} {card.test:>7}  "
-        console.print(counts + _mixes(card), markup=False, soft_wrap=True)
+    show_sites(found.sites)
     for note in found.warnings:
         warn(note)
     for fault in found.faults:
@@ -60,10 +57,21 @@ def check(arguments: list[str]) -> None:
     console.print(f"{len(found.sites)} sites can federate")
 
 
+def show_sites(cards: Sequence[SiteSummary]) -> None:
+    """Show what each site holds."""
+    width = max((len(card.name) for card in cards), default=len("site"))
+    console.print(f"{'site':<{width}}   train   valid.    test  labels: trains on, aims at", style="bold")
+    for card in cards:
+        counts = f"{card.name:<{width}} {card.train:>7} {card.validation:>8} {card.test:>7}  "
+        console.print(counts + _mixes(card), markup=False, soft_wrap=True)
+
+
 def _from_module(name: str) -> dict[str, Any]:
     module: Any = load_user_module(Path(name)) if name.endswith(".py") else find_module(name)
     require(hasattr(module, "sites"), f"{name} defines no sites: it takes sites = {{name: (train, target)}}")
-    sites = module.sites() if callable(module.sites) else module.sites
+    from fedfomo.runs.own_problem import call_with_seed
+
+    sites = call_with_seed(module.sites, 0)
     rest = {word: getattr(module, word) for word in ("make_model", "loss", "metric") if hasattr(module, word)}
     return {"sites": sites, **rest}
 

@@ -14,8 +14,8 @@ from fedfomo.runs.config import CompareConfig, label_of
 from fedfomo.runs.config_io import write_toml
 
 if TYPE_CHECKING:
+    from fedfomo.runs.own_problem import AnyPrepared
     from fedfomo.runs.records import RunRecord
-    from fedfomo.runs.setup import Prepared
 
 
 def compare(arguments: list[str]) -> None:
@@ -26,34 +26,34 @@ def compare(arguments: list[str]) -> None:
 def start_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, run them to their ends, and return their folder."""
     from fedfomo.algorithms import make_algorithm
+    from fedfomo.runs.own_problem import prepare_any
     from fedfomo.runs.run import absolute_method, absolute_paths, runs_of
-    from fedfomo.runs.setup import prepare
 
     for planned in runs_of(config):  # refuse before anything is written
         make_algorithm(planned.method, planned.options)
     methods = tuple(map(absolute_method, config.methods))
     config = replace(config, methods=methods, setting=absolute_paths(config.setting))
-    prepared = prepare(config.setting, config.seeds[0])
+    prepared = prepare_any(config.setting, config.seeds[0])
     with folder_for(config.out, name) as folder:
         write_atomically(folder / "config.toml", write_toml(config).encode())
         finish_comparison(folder, config, prepared)
     return folder
 
 
-def finish_comparison(folder: Path, config: CompareConfig, prepared: Prepared | None = None) -> None:
+def finish_comparison(folder: Path, config: CompareConfig, prepared: AnyPrepared | None = None) -> None:
     """Run what is left of a comparison, of whose first seed everything may be prepared."""
     from fedfomo.privacy.accountant import describe_privacy
+    from fedfomo.runs.own_problem import prepare_any
     from fedfomo.runs.run import excluded_methods, runs_of, start_run
-    from fedfomo.runs.setup import prepare
 
     for note in excluded_methods(config):
         warn(note)
     records: list[RunRecord] = []
-    latest = config.seeds[0], prepared or prepare(config.setting, config.seeds[0])
+    latest = config.seeds[0], prepared or prepare_any(config.setting, config.seeds[0])
     introduce(config.setting, latest[1], first=True)
     for planned in runs_of(config):
         if planned.seed != latest[0]:
-            latest = planned.seed, prepare(config.setting, planned.seed)
+            latest = planned.seed, prepare_any(config.setting, planned.seed)
             introduce(config.setting, latest[1], first=False)
         place = folder / f"{label_of(planned.method)}-seed-{planned.seed}"
         if not (place / "environment.json").exists():

@@ -88,12 +88,18 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
             raise unknown("site", config.site, own.sites)
         imports, build = _built_by(own.method, own.options, "make_model()")
         return files[str(own.sites.index(config.site))], imports, f"{build}  # make_model: your own"
+    run_config = read_config(folder)
+    if run_config.setting.is_own:
+        names: list[str] = environment["names"]
+        if config.site not in names:
+            raise unknown("site", config.site, names)
+        imports, build = _built_by(run_config.method, run_config.options, "make_model()")
+        return files[str(names.index(config.site))], imports, f"{build}  # make_model: of {run_config.setting.dataset}"
     site = config.site.removeprefix("client ").removeprefix("client-")
     if site not in files:
         raise unknown("client", config.site, files)
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
-    run_config = read_config(folder)
     imports, build = _built_by(run_config.method, run_config.options, plain)
     scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
     return files[site], f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling

@@ -25,11 +25,15 @@ class ResumeConfig:
     workers: int | None = None
     """Worker processes; by default one per core; 0: compute in the main process. Does not change the result."""
     data: Path | None = None
-    """Folder with the data set, if it was moved."""
+    """Folder with the data set, or the Python file of a problem of your own, if it was moved."""
 
     def here(self, setting: ExperimentConfig) -> ExperimentConfig:
         """Return a setting with where it is computed from now on."""
-        return replace(setting, workers=self.workers, data=self.data.absolute() if self.data else setting.data)
+        setting = replace(setting, workers=self.workers)
+        if self.data is None:
+            return setting
+        place = self.data.absolute()
+        return replace(setting, dataset=str(place)) if setting.is_own else replace(setting, data=place)
 
 
 def resume(arguments: list[str]) -> None:

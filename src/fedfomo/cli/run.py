@@ -18,8 +18,8 @@ from fedfomo.runs.config import ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named
 
 if TYPE_CHECKING:
+    from fedfomo.runs.own_problem import AnyPrepared
     from fedfomo.runs.records import RunRecord
-    from fedfomo.runs.setup import Prepared
 
 MOST_WARNINGS = 5
 
@@ -28,23 +28,23 @@ def run(arguments: list[str]) -> None:
     """Run one method."""
     config = parse_run(arguments)
     from fedfomo.algorithms import make_algorithm
+    from fedfomo.runs.own_problem import prepare_any
     from fedfomo.runs.run import absolute_method, absolute_paths, start_run
-    from fedfomo.runs.setup import prepare
 
     make_algorithm(config.method, config.options)  # refuse before anything is written
     config = replace(config, method=absolute_method(config.method), setting=absolute_paths(config.setting))
-    prepared = prepare(config.setting, config.seed)
+    prepared = prepare_any(config.setting, config.seed)
     with folder_for(config.out, label_of(config.method)) as folder:
         start_run(config, folder, prepared)
         finish_run(folder, config, prepared)
 
 
-def finish_run(folder: Path, config: RunConfig, prepared: Prepared | None = None) -> None:
+def finish_run(folder: Path, config: RunConfig, prepared: AnyPrepared | None = None) -> None:
     """Finish a run."""
     from fedfomo.privacy.accountant import describe_privacy
-    from fedfomo.runs.setup import prepare
+    from fedfomo.runs.own_problem import prepare_any
 
-    prepared = prepared or prepare(config.setting, config.seed)
+    prepared = prepared or prepare_any(config.setting, config.seed)
     introduce(config.setting, prepared, first=True)
     record = run_with_progress(folder, folder, config, prepared)
     show_table([record])
@@ -70,24 +70,30 @@ def folder_for(out: Path | None, name: str) -> Generator[Path]:
         raise
 
 
-def introduce(setting: ExperimentConfig, prepared: Prepared, first: bool) -> None:
+def introduce(setting: ExperimentConfig, prepared: AnyPrepared, first: bool) -> None:
     """Say what is about to run, and what is odd about it."""
-    scenario = prepared.scenario
+    from fedfomo.runs.own_problem import PreparedFile
+
+    clients = prepared.problem.clients
+    examples = f"{sum(len(client.train) for client in clients)} training examples"
+    if isinstance(prepared, PreparedFile):
+        notes = prepared.notes
+        introduction = f"{prepared.path.name}: {len(clients)} sites, {examples}"
+    else:
+        scenario, notes = prepared.scenario, prepared.scenario.warnings
+        kind = f"{prepared.data.name}, {setting.scenario.scenario}: {len(clients)} clients"
+        introduction = f"{kind}, {examples}, mean label distance (EMD) {scenario.emd_l1:.2f}"
     if first:
-        console.print(
-            f"{prepared.data.name}, {setting.scenario.scenario}: {len(scenario.clients)} clients,"
-            f" {sum(len(c.train) for c in scenario.clients)} training examples,"
-            f" mean label distance (EMD) {scenario.emd_l1:.2f}"
-        )
-        for name in setting.scenario.ignored:
+        console.print(introduction, soft_wrap=True)
+        for name in setting.scenario.ignored if not setting.is_own else ():
             warn(f"--{name.replace('_', '-')} has no effect in the scenario {setting.scenario.scenario}")
-    for warning in scenario.warnings[:MOST_WARNINGS]:
-        warn(warning)
-    if len(scenario.warnings) > MOST_WARNINGS:
-        warn(f"and {len(scenario.warnings) - MOST_WARNINGS:,} more notes of this kind, all in environment.json")
+    for note in notes[:MOST_WARNINGS]:
+        warn(note)
+    if len(notes) > MOST_WARNINGS:
+        warn(f"and {len(notes) - MOST_WARNINGS:,} more notes of this kind, all in environment.json")
 
 
-def run_with_progress(folder: Path, to_resume: Path, config: RunConfig, prepared: Prepared) -> RunRecord:
+def run_with_progress(folder: Path, to_resume: Path, config: RunConfig, prepared: AnyPrepared) -> RunRecord:
     """Finish one run under a progress bar; whatever stops it, say how to go on."""
     from fedfomo.core.round import cohort_size
     from fedfomo.runs.callbacks import RunBar, track_run
@@ -96,12 +102,12 @@ def run_with_progress(folder: Path, to_resume: Path, config: RunConfig, prepared
     from fedfomo.simulation.executors import WorkerLostError
 
     simulation, clients = prepared.simulation, len(prepared.problem.clients)
-    title = f"{label_of(config.method)}, seed {config.seed}"
+    title, metric = f"{label_of(config.method)}, seed {config.seed}", prepared.problem.model.metrics.leading
     hint = f"go on with `fedfomo resume {to_resume}`"
     try:
-        bar = RunBar(console, title, simulation.rounds, cohort_size(clients, simulation.participation), clients)
+        bar = RunBar(console, title, simulation.rounds, cohort_size(clients, simulation.participation), clients, metric)
         facts = {"method": config.method, "seed": config.seed, **named(config.setting)}
-        with bar, track_run(config.setting.track, folder, facts, warn) as tracked:
+        with bar, track_run(config.setting.track, folder, facts, warn, metric) as tracked:
             record = run_or_resume(folder, prepared, Callbacks(tracked, bar), warn)
     except KeyboardInterrupt as stop:
         fail(f"stopped; nothing is lost up to the last complete round: {hint}", stop_code(stop))

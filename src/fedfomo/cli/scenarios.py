@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +14,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from fedfomo.cli.check import show_sites
 from fedfomo.cli.tables import NONE, bars, labels_a_bar
 from fedfomo.cli.terminal import choose, console, parse, require_file, warn
+from fedfomo.core.local_training import Sgd
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
 from fedfomo.io import make_folder
 
@@ -38,7 +40,8 @@ class ShowConfig:
     """Show what each client would hold in a scenario, and how different the clients would be."""
 
     dataset: str = "digits"
-    """Name of the data set: digits is part of the library; any other is read from the folder --data."""
+    """Name of the data set: digits is part of the library; any other is read from the folder --data. Or a Python file
+    of your own with sites: fedfomo scenarios show my_problem.py."""
     data: Path | None = None
     """Folder with the data set."""
     scenario: Annotated[ScenarioConfig, tyro.conf.arg(name="")] = field(default_factory=ScenarioConfig)
@@ -65,8 +68,13 @@ def list_scenarios(arguments: list[str]) -> None:
 
 def show(arguments: list[str]) -> None:
     """Show what each client would hold in a scenario."""
+    if arguments and arguments[0].endswith(".py"):
+        arguments = ["--dataset", *arguments]
     config = parse("scenarios show", ShowConfig, arguments)
     require_file(config.json)
+    if config.dataset.endswith(".py"):
+        _show_own(config)
+        return
     from fedfomo.datasets.readers import load_data
     from fedfomo.datasets.scenario_summary import summarise_scenario
 
@@ -79,6 +87,24 @@ def show(arguments: list[str]) -> None:
     if config.json is not None:
         make_folder(config.json.parent)
         config.json.write_text(json.dumps(summary.to_json(), indent=1) + "\n")
+        console.print(f"written to {config.json}", soft_wrap=True)
+
+
+def _show_own(config: ShowConfig) -> None:
+    """Show what the sites of a user's own Python file hold."""
+    from fedfomo.runs.config import ExperimentConfig
+    from fedfomo.runs.own_problem import prepare_file
+    from fedfomo.sites.checks import summarise_sites
+
+    setting = ExperimentConfig(dataset=config.dataset, data=config.data, scenario=config.scenario, training=Sgd())
+    prepared = prepare_file(setting, config.seed)
+    cards = summarise_sites(prepared.names, prepared.problem.clients)
+    show_sites(cards)
+    for note in prepared.notes[:MOST_WARNINGS]:
+        warn(note)
+    if config.json is not None:
+        make_folder(config.json.parent)
+        config.json.write_text(json.dumps([asdict(card) for card in cards], indent=1) + "\n")
         console.print(f"written to {config.json}", soft_wrap=True)
 
 

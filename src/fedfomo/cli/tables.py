@@ -33,7 +33,8 @@ MAP_LIMIT = 40  # clients; wider than that, no terminal shows the matrix
 
 def comparison_table(records: Sequence[RunRecord]) -> Table:
     """Show methods as rows; figures are means over seeds of means over clients."""
-    title = "Test accuracy in %: mean over clients ± over seeds"
+    scale = 100.0 if _are_shares(records) else 1.0
+    title = f"Test {records[0].metric}{' in %' if scale > 1 else ''}: mean over clients ± over seeds"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
     table.add_column("method", no_wrap=True)
     for heading in ("updated", "trained", "worst", "p10", "vs Local", "MB ↓ ↑", "work"):
@@ -54,10 +55,10 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
         is_best = fmean(s.mean for s in at_update) == best
         table.add_row(
             method,
-            _spread([s.mean for s in at_update]),
-            _spread([s.mean for s in at_training]),
-            f"{100 * fmean(s.worst for s in at_update):.1f}",
-            f"{100 * fmean(s.tenth_percentile for s in at_update):.1f}",
+            _spread([s.mean for s in at_update], scale),
+            _spread([s.mean for s in at_training], scale),
+            _figure_of(fmean(s.worst for s in at_update), scale),
+            _figure_of(fmean(s.tenth_percentile for s in at_update), scale),
             against,
             f"{bytes_down / 1e6:.0f} {bytes_up / 1e6:.0f}",
             f"{work:.1f}" if work else "",
@@ -112,23 +113,37 @@ def verdict(records: Sequence[RunRecord]) -> str:
     """Say what FedFomo gained over the others, on average over seeds and clients."""
     means: dict[str, list[float]] = {}
     for record in records:
-        means.setdefault(record.method, []).append(100 * record.summary().mean)
+        means.setdefault(record.method, []).append(record.summary().mean)
+    scale, unit = (100.0, " %") if _are_shares(records) else (1.0, "")
+
+    def said(value: float, sign: str = "") -> str:
+        return f"{scale * value:{sign}.1f}" if unit else f"{value:{sign}.3f}"
+
     ours = fmean(means["fedfomo"])
     others = {method: fmean(values) for method, values in means.items() if method != "fedfomo"}
     if len(others) > NAMED_RIVALS:
         place = 1 + sum(mean > ours for mean in others.values())
         best = max(others, key=lambda method: others[method])
         return (
-            f"FedFomo ends at {ours:.1f} %, place {place} of {len(means)}: {ours - others['local']:+.1f} against local,"
-            f" {ours - others[best]:+.1f} against {best}, the best of the others."
+            f"FedFomo ends at {said(ours)}{unit}, place {place} of {len(means)}: {said(ours - others['local'], '+')}"
+            f" against local, {said(ours - others[best], '+')} against {best}, the best of the others."
         )
-    gains = [f"{ours - mean:+.1f} against {method}" for method, mean in others.items()]
-    return f"FedFomo ends at {ours:.1f} %: {', '.join(gains)}."
+    gains = [f"{said(ours - mean, '+')} against {method}" for method, mean in others.items()]
+    return f"FedFomo ends at {said(ours)}{unit}: {', '.join(gains)}."
 
 
-def _spread(means: Sequence[float]) -> str:
-    spread = f" ± {100 * stdev(means):.1f}" if len(means) > 1 else ""
-    return f"{100 * fmean(means):.1f}{spread}"
+def _are_shares(records: Sequence[RunRecord]) -> bool:
+    values = [value for record in records for value in record.figures().values() if math.isfinite(value)]
+    return all(0 <= value <= 1 for value in values)
+
+
+def _figure_of(value: float, scale: float) -> str:
+    return f"{100 * value:.1f}" if scale > 1 else f"{value:.3f}"
+
+
+def _spread(means: Sequence[float], scale: float) -> str:
+    spread = f" ± {_figure_of(stdev(means), scale)}" if len(means) > 1 else ""
+    return f"{_figure_of(fmean(means), scale)}{spread}"
 
 
 def epsilon_table(log: Path, delta: float) -> Table:

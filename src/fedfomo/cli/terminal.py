@@ -146,7 +146,7 @@ def _read_start(kind: type[C], arguments: list[str], chosen: Mapping[str, int | 
     path = Path("flags")
     if arguments and not arguments[0].startswith("-"):
         path = Path(arguments.pop(0))
-        table = load_toml(path)
+        table = {"dataset": str(path)} if path.suffix == ".py" else load_toml(path)
     for name, number in {"dataset": 1, **chosen}.items():
         values = values_of(f"--{name}", arguments)[:number]
         if values:

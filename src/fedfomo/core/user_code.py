@@ -10,11 +10,14 @@ from types import ModuleType
 
 from fedfomo.errors import InputError, require
 
+OWN_MODULES = "fedfomo_own_"
+"""What the names of users' modules begin with: their data.py or model.py stands in nobody's way."""
+
 
 def load_user_module(path: Path) -> ModuleType:
     """Run a file and return what it defines."""
     require(path.is_file(), f"there is no file {path}")
-    name = f"fedfomo_own_{path.stem}"  # a user's data.py or model.py stands in nobody's way
+    name = f"{OWN_MODULES}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} cannot be read as Python: its name must end in .py")

@@ -19,7 +19,8 @@ from fedfomo.core.parameters import frozen_digests
 from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.core.user_code import load_user_module
-from fedfomo.errors import require
+from fedfomo.errors import require, unknown
+from fedfomo.runs.own_problem import read_sites
 from fedfomo.runs.site_data import VALIDATION_FRACTION, check_data, client_data
 
 MEASURES = ("metric", "metrics", "primary")  # what `model.py` may say of how models are judged
@@ -66,8 +67,15 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> User
 def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: UserModel) -> ClientData:
     """Read a site's data and refuse, in words, what the network cannot take."""
     module = load_user_module(path)
-    require(hasattr(module, "load_data"), f"{path} has no function load_data(folder, site)")
-    data = client_data(site, module.load_data(folder, site), VALIDATION_FRACTION, seed)
+    if hasattr(module, "load_data"):
+        given, fraction = module.load_data(folder, site), VALIDATION_FRACTION
+    else:
+        require(hasattr(module, "sites"), f"{path} has no function load_data(folder, site), and no sites")
+        sites, fraction = read_sites(module, path, seed), getattr(module, "validation_fraction", VALIDATION_FRACTION)
+        if site not in sites:
+            raise unknown("site", site, sites, f"in {path}")
+        given = sites[site]
+    data = client_data(site, given, fraction, seed)
     check_data(site, data, own.model, own.initial)
     return data
 

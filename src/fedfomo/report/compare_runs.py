@@ -143,6 +143,10 @@ def _runs_in(folders: Sequence[Path]) -> list[Path]:
 def _title(setting: ExperimentConfig) -> str:
     """Say what runs have in common that can be compared: all that decides a result, as far as it is not the default."""
     usual, scenario = ExperimentConfig(), setting.scenario
+    if setting.is_own:
+        given = replace(comparable(setting), dataset=usual.dataset, rounds=usual.rounds)
+        further = [flag.removeprefix("--") for flag in to_cli(given)]
+        return f"{Path(setting.dataset).name}: {', '.join([*further, f'{setting.rounds} rounds'])}"
     said = replace(scenario, scenario=usual.scenario.scenario, clients=usual.scenario.clients)
     rest = replace(comparable(setting), scenario=said, rounds=usual.rounds)
     further = [flag.removeprefix("--") for flag in to_cli(rest)]

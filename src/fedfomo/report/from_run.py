@@ -21,19 +21,20 @@ from fedfomo.errors import InputError, listed, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.privacy.config import Privacy
 from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
-from fedfomo.report.per_example import PerExampleScores, label_counts, read_scores, score_examples, write_scores
+from fedfomo.report.per_example import PerExampleScores, read_scores, score_examples, write_scores
 from fedfomo.report.select_run import comparison_in, has_begun, parts_of
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named, to_cli
+from fedfomo.runs.own_problem import PreparedFile, prepare_any
 from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
-from fedfomo.runs.provenance import clients_of, read_environment, same_clients
+from fedfomo.runs.provenance import clients_of, label_counts, read_environment, same_clients
 from fedfomo.runs.records import RunRecord, load_models, read_record, read_rounds
 from fedfomo.runs.run import read_config
-from fedfomo.runs.setup import prepare
 from fedfomo.simulation.problem import FederatedProblem
 
 # What a command that reproduces a run says even where it is the default.
-ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "scenario", "clients", "rounds")
+ALWAYS_NAMED = ("method", "methods", "seed", "seeds", "dataset", "rounds")
+OF_DATA_SETS = ("scenario", "clients")  # likewise, where a named data set is spread over clients
 # Settings in which runs may differ and still be compared: where and how a run is computed.
 MAY_DIFFER = (*NOT_RESULT_RELEVANT, "device", "vectorise", "evaluate_every")
 
@@ -45,9 +46,13 @@ def prepare_run(folder: Path) -> FederatedProblem | InputError:
     config = read_config(folder)
     played_on = read_environment(folder)
     try:
-        prepared = prepare(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
+        prepared = prepare_any(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
     except InputError as error:
         return error
+    if isinstance(prepared, PreparedFile):
+        begun = played_on.get("file", {}).get("sha256")
+        changed = f"{prepared.path} has changed since the run was begun"
+        return prepared.problem if begun == prepared.environment["file"]["sha256"] else InputError(changed)
     name = prepared.data.name
     if prepared.data.fingerprint != played_on["data"]["sha256"]:
         return InputError(f"'{name}' has changed since: its hash is {prepared.data.fingerprint}")
@@ -171,10 +176,11 @@ def _asked(folder: Path) -> _Asked:
         )
     config = read_config(folder)
     setting = config.setting
-    commands = [" ".join(["fedfomo run", *to_cli(replace(config, out=None), ALWAYS_NAMED)])]
+    commands = [" ".join(["fedfomo run", *_flags(config)])]
     if comparison is not None:
-        commands.append(" ".join(["fedfomo compare", *to_cli(replace(comparison, out=None), ALWAYS_NAMED)]))
-    clients = len(environment["examples"])
+        commands.append(" ".join(["fedfomo compare", *_flags(comparison)]))
+    names = environment.get("names") or [f"client {client}" for client in range(len(environment["examples"]))]
+    split, dealt = f"{setting.scenario.scenario}, {len(names)} clients", f"{len(names)} simulated clients"
     return _Asked(
         method=label_of(config.method),
         source=config.method,
@@ -185,13 +191,20 @@ def _asked(folder: Path) -> _Asked:
         participation=setting.participation,
         dropout=setting.client_dropout,
         privacy=setting.privacy,
-        title=f"{environment['data']['name']}, {setting.scenario.scenario}, {clients} clients",
-        data=f"The data set '{environment['data']['name']}', dealt to {clients} simulated clients.",
-        metric="accuracy",
-        names=[f"client {client}" for client in range(clients)],
+        title=f"{environment['data']['name']}, {f'{len(names)} sites' if setting.is_own else split}",
+        data="Each site's own."
+        if setting.is_own
+        else f"The data set '{environment['data']['name']}', dealt to {dealt}.",
+        metric=environment.get("metric", "accuracy"),
+        names=names,
         commands=commands,
         config=config,
     )
+
+
+def _flags(config: RunConfig | CompareConfig) -> list[str]:
+    further = () if config.setting.is_own else OF_DATA_SETS
+    return to_cli(replace(config, out=None), (*ALWAYS_NAMED, *further))
 
 
 def _algorithm(method: str, options: Mapping[str, Any]) -> AnyAlgorithm | None:
@@ -448,5 +461,5 @@ def _advice(asked: _Asked, ended: Mapping[str, Path]) -> str:
         seeds=(config.seed,),
         setting=config.setting,
     )
-    command = " ".join(["fedfomo compare", *to_cli(comparison, ALWAYS_NAMED)])
+    command = " ".join(["fedfomo compare", *_flags(comparison)])
     return f"This run has no {' and no '.join(missing)} beside it. To measure it against them, run: {command}"

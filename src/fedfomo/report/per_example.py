@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from fedfomo.core.data import ClientData, Examples
@@ -114,22 +113,6 @@ def read_scores(path: Path) -> PerExampleScores:
 def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
     """Read null as what it was written for: not a number."""
     return [[math.nan if value is None else value for value in row] for row in rows]
-
-
-def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:
-    """Count every client's training and test labels; None where labels are not classes."""
-    known = [(data.train.known_labels, data.test.known_labels) for data in clients]
-    parts = [labels for own in known for labels in own if not isinstance(labels, Tensor) or len(labels)]
-    if any(not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point() for labels in parts):
-        return None
-    number = 1 + max((int(labels.max()) for labels in parts), default=-1)
-    if not 0 < number <= 100 or min(int(labels.min()) for labels in parts) < 0:
-        return None
-
-    def counts(labels: Tensor) -> list[int]:
-        return torch.bincount(labels.long(), minlength=number).tolist()
-
-    return [counts(train) for train, _ in known], [counts(test) for _, test in known]
 
 
 def _alike(tests: Sequence[Examples]) -> list[list[int]]:

@@ -35,7 +35,8 @@ class ExperimentConfig:
     """Experiment settings."""
 
     dataset: str = "digits"
-    """Name of the data set: digits is part of the library; any other is read from the folder --data."""
+    """Name of the data set: digits is part of the library; any other is read from the folder --data. Or a Python file
+    of your own that defines make_model and sites, or problem."""
     data: Path | None = None
     """Folder with the data set."""
     standardise: bool = False
@@ -80,6 +81,11 @@ class ExperimentConfig:
         is_possible = self.executor == "processes" or self.device.partition(":")[0] == "cpu"
         require(is_possible, f"a Ray cluster computes on cpu, not {self.device}: leave out --device or --executor")
 
+    @property
+    def is_own(self) -> bool:
+        """Whether data and model are those of a user's own Python file."""
+        return self.dataset.endswith(".py")
+
     def simulation(self, default_workers: int = 0) -> SimulationConfig:
         """Return how the rounds are run."""
         return SimulationConfig(
@@ -103,7 +109,8 @@ def label_of(method: str) -> str:
 class RunConfig:
     """Run one method, and write its settings, log, models and scores to a folder.
 
-    A TOML file of settings may come first, and flags override it: fedfomo run settings.toml --rounds 5. Options of a
+    A TOML file of settings may come first, and flags override it: fedfomo run settings.toml --rounds 5. So may a Python
+    file of your own that defines make_model and sites, or problem: fedfomo run my_problem.py --rounds 5. Options of a
     method are flags, such as --fedprox.mu 0.01, and listed by: fedfomo run --method fedprox --help.
     """
 
@@ -121,8 +128,9 @@ class RunConfig:
 class CompareConfig:
     """Run several methods on the same clients, with several seeds, and print one table.
 
-    Local training is always run too, as each client's baseline. Options of a method are flags, such as
-    --fedprox.mu 0.01, and listed by: fedfomo compare --methods fedprox --help.
+    A TOML file of settings may come first, or a Python file of your own that defines make_model and sites: fedfomo
+    compare my_problem.py --seeds 0 1. Local training is always run too, as each client's baseline. Options of a method
+    are flags, such as --fedprox.mu 0.01, and listed by: fedfomo compare --methods fedprox --help.
     """
 
     methods: tuple[str, ...] = ("local", "fedavg", "fedavg-finetuned", "fedfomo")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from fedfomo.algorithms.own_methods import file_of
 from fedfomo.core.data import ClientData
@@ -130,6 +133,22 @@ def environment_of(prepared: Prepared, setting: ExperimentConfig) -> dict[str, A
         ],
         "warnings": scenario.warnings,
     }
+
+
+def label_counts(clients: Sequence[ClientData]) -> tuple[list[list[int]], list[list[int]]] | None:
+    """Count every client's training and test labels; None where labels are not classes."""
+    known = [(data.train.known_labels, data.test.known_labels) for data in clients]
+    parts = [labels for own in known for labels in own if not isinstance(labels, Tensor) or len(labels)]
+    if any(not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point() for labels in parts):
+        return None
+    number = 1 + max((int(labels.max()) for labels in parts), default=-1)
+    if not 0 < number <= 100 or min(int(labels.min()) for labels in parts) < 0:
+        return None
+
+    def counts(labels: Tensor) -> list[int]:
+        return torch.bincount(labels.long(), minlength=number).tolist()
+
+    return [counts(train) for train, _ in known], [counts(test) for _, test in known]
 
 
 def _split_digest(partition: Partition) -> str:

@@ -22,6 +22,7 @@ from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import make_folder, write_atomically
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
+from fedfomo.runs.own_problem import AnyPrepared, PreparedFile, check_file, digest_of_file
 from fedfomo.runs.provenance import (
     check_clients,
     check_machine,
@@ -31,7 +32,6 @@ from fedfomo.runs.provenance import (
     write_environment,
 )
 from fedfomo.runs.records import RunRecord, dense_rows, model_file, read_record, write_record
-from fedfomo.runs.setup import Prepared
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
@@ -53,6 +53,8 @@ def new_folder(out: Path | None, name: str) -> Path:
 
 def absolute_paths(setting: ExperimentConfig) -> ExperimentConfig:
     """Name the folder of the data, and a file of groups, so that they are found from anywhere."""
+    if setting.is_own:
+        setting = replace(setting, dataset=str(Path(setting.dataset).absolute()))
     if setting.data is not None:
         setting = replace(setting, data=setting.data.absolute())
     groups = setting.scenario.groups
@@ -82,17 +84,19 @@ def absolute_method(method: str) -> str:
     return method if file is None else f"{file.absolute()}:{label_of(method)}"
 
 
-def start_run(config: RunConfig, folder: Path, prepared: Prepared) -> None:
+def start_run(config: RunConfig, folder: Path, prepared: AnyPrepared) -> None:
     """Write down, before anything is computed, what a run is and on what it runs."""
     write_atomically(folder / "config.toml", write_toml(config).encode())
-    write_environment(folder, {**environment_of(prepared, config.setting), **method_file(config.method)})
+    write_environment(folder, {**_environment(prepared, config.setting), **method_file(config.method)})
 
 
-def run_or_resume(folder: Path, prepared: Prepared, callback: Callback | None, tell: Tell) -> RunRecord:
+def run_or_resume(folder: Path, prepared: AnyPrepared, callback: Callback | None, tell: Tell) -> RunRecord:
     """Run what is left of a run on a named data set, from its configuration and its newest checkpoint."""
     config = read_config(folder)
     if (folder / "environment.json").exists():
         check_method_file(folder, config.method)
+        if isinstance(prepared, PreparedFile):
+            check_file(folder, prepared)
     run = PreparedRun(
         method=label_of(config.method),
         options=config.options,
@@ -101,7 +105,7 @@ def run_or_resume(folder: Path, prepared: Prepared, callback: Callback | None, t
         problem=prepared.problem,
         simulation=prepared.simulation,
         config=write_toml(config),
-        environment={**environment_of(prepared, config.setting), **method_file(config.method)},
+        environment={**_environment(prepared, config.setting), **method_file(config.method)},
         digest=_digest(config, prepared),
     )
     return finish_prepared(folder, run, callback, tell)
@@ -213,7 +217,11 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
     )
 
 
-def _digest(config: RunConfig, prepared: Prepared) -> str:
+def _environment(prepared: AnyPrepared, setting: ExperimentConfig) -> dict[str, Any]:
+    return dict(prepared.environment) if isinstance(prepared, PreparedFile) else environment_of(prepared, setting)
+
+
+def _digest(config: RunConfig, prepared: AnyPrepared) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions.
 
     What is hashed has the names and the shape of the first format of configuration files: runs begun then go on.
@@ -231,6 +239,9 @@ def _digest(config: RunConfig, prepared: Prepared) -> str:
         if not table[name]:  # without it, a run is what it was when it did not exist
             del table[name]
     versions = [version(name) for name in ("fedfomo", "torch")]
+    if isinstance(prepared, PreparedFile):
+        setting["dataset"] = prepared.path.name  # wherever it lies now: its content counts
+        return hashlib.sha256(repr((settings, versions, digest_of_file(prepared))).encode()).hexdigest()
     digest = hashlib.sha256(repr((settings, versions, prepared.data.fingerprint)).encode())
     for client in prepared.scenario.partition.clients:
         for indices in (client.train, client.validation, client.test):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from safetensors.torch import load, save
 
 from fedfomo.core.messages import Flat
 from fedfomo.core.model import Model
+from fedfomo.core.user_code import OWN_MODULES
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import InputError, require
 from fedfomo.simulation.executors import (
@@ -84,6 +86,9 @@ class RayExecutor:
         ray = self._ray
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(num_workers <= cores, f"{num_workers} workers for a Ray cluster of {cores} cores: lower --workers")
+        for name, module in [*sys.modules.items()]:
+            if name.startswith(OWN_MODULES):  # a user's file, which workers elsewhere cannot import
+                ray.cloudpickle.register_pickle_by_value(module)
         ray.util.register_serializer(Model, serializer=serialise_model, deserializer=deserialise_model)
         given = ray.put(make_runner)
         actor = ray.remote(num_cpus=1)(_Actor)

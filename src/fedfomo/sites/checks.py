@@ -14,7 +14,7 @@ from fedfomo.core.model import Loss, Metric
 from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError, listed
 from fedfomo.report.build import TINY_VALIDATION
-from fedfomo.report.per_example import label_counts
+from fedfomo.runs.provenance import label_counts
 from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
     Site,
@@ -73,18 +73,7 @@ def check_sites(
             data[name] = client_data(name, site, validation_fraction, seed=0)
         except InputError as error:
             faults.append(str(error))
-    counts = label_counts(list(data.values()))
-    cards = [
-        SiteSummary(
-            name,
-            len(own.train),
-            len(own.validation),
-            len(own.test),
-            counts[0][k] if counts else None,
-            counts[1][k] if counts else None,
-        )
-        for k, (name, own) in enumerate(data.items())
-    ]
+    cards = summarise_sites([*data], [*data.values()])
     warnings = [note for name, own in data.items() for note in _shortages(name, own)]
     warnings += [*_small_tests(cards), *_foreign(cards), *_first_label(cards)]
     warnings += [note for name, own in data.items() for note in leaks(name, own)]
@@ -101,6 +90,22 @@ def check_sites(
     for name, own in data.items():
         faults += data_faults(name, own, model, initial)
     return Checked(cards, faults, warnings)
+
+
+def summarise_sites(names: Sequence[str], clients: Sequence[ClientData]) -> list[SiteSummary]:
+    """Return what each site holds."""
+    counts = label_counts(clients)
+    return [
+        SiteSummary(
+            name,
+            len(own.train),
+            len(own.validation),
+            len(own.test),
+            counts[0][k] if counts else None,
+            counts[1][k] if counts else None,
+        )
+        for k, (name, own) in enumerate(zip(names, clients, strict=True))
+    ]
 
 
 def _shortages(name: str, data: ClientData) -> list[str]:

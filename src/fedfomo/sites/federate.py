@@ -35,7 +35,6 @@ from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ReportData
 from fedfomo.report.from_run import load, scores_of_run
 from fedfomo.report.page import write_report
-from fedfomo.report.per_example import label_counts
 from fedfomo.report.text import contributors_of
 from fedfomo.runs.callbacks import RunBar, track_run
 from fedfomo.runs.config import label_of
@@ -48,7 +47,7 @@ from fedfomo.runs.own_sites import (
     spell,
     write_parts,
 )
-from fedfomo.runs.provenance import method_file
+from fedfomo.runs.provenance import label_counts, method_file
 from fedfomo.runs.records import RunRecord, load_models
 from fedfomo.runs.run import PreparedRun, finish_prepared
 from fedfomo.runs.site_data import (
