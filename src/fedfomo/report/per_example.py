@@ -17,6 +17,7 @@ from fedfomo.core.trees import leaves
 from fedfomo.errors import reading
 from fedfomo.io import to_json, write_atomically
 from fedfomo.report.resampling import resampled
+from fedfomo.runs.provenance import label_counts
 
 CROSS_LIMIT = 200  # clients; more of them make a matrix that takes long to fill and nobody reads
 CROSS_SECONDS = 60.0  # more than that is for those who ask
