@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
+from experiments.iclr2021 import authors_page
 from experiments.iclr2021.affinity_recovery import recovery_table
 from experiments.iclr2021.claims import CLAIMS, VERDICTS, Claim, Finding, findings
 from experiments.iclr2021.features import page as features
@@ -227,7 +228,11 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "figures": lambda: figures(folder),
         "comparison": lambda: comparison(results),
         "headline": lambda: headline(results),
+        "rule": lambda: features.RULE,
         "regimes": lambda: features.headline(Store(results.folder / "features")),
+        "many": lambda: authors_page.many_clients(results.folder / "authors"),
+        "contradictions": authors_page.contradictions,
+        "diverged": lambda: authors_page.diverged(results.folder / "authors"),
         "progress": lambda: features.progress(Store(results.folder / "features")),
     }
 

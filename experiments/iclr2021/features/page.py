@@ -38,8 +38,8 @@ def headline(store: Store) -> str:
     if not found:
         return NOTHING
     lines = [
-        "| regime | clients that can tell | seeds | FedFomo | best rival | FedFomo's lead | FedFomo | FedFomo+ |"
-        " its lead | FedFomo+ |",
+        "| regime | clients that can tell | seeds | FedFomo | best rival | lead | FedFomo's verdict | FedFomo+ | lead |"
+        " its verdict |",
         "| --- | ---: | ---: | ---: | --- | ---: | --- | ---: | ---: | --- |",
         *map(_headline_row, found),
     ]
