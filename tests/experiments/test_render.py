@@ -118,7 +118,7 @@ def test_prose_is_left_alone_and_numbers_are_written_anew(tmp_path: Path) -> Non
     (pages / "README.md").write_text(words)
     keep(results, Cell(LATENT_5, FEDAVG, "lite"), [0.3])
     written = write_pages(Results(results), pages)
-    assert {path.name for path in written} == {*(f"{name}.md" for name in TABLES), "README.md"}
+    assert {path.name for path in written} == {*(f"{name}.md" for name in TABLES), "features.md", "README.md"}
     overview = (pages / "README.md").read_text()
     assert overview.startswith("# Mine\n\n<!-- begin state -->\n| |")
     assert overview.endswith("<!-- end state -->\n\nlast words\n")
