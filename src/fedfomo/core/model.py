@@ -152,6 +152,13 @@ class Model:
         first.copy_(values[: len(first)])
         second.copy_(values[len(first) :])
 
+    def adopt(self, network: nn.Module) -> Tensor:
+        """Take the parameters and buffers of a network of this architecture, wherever it is; return what travels."""
+        tensors = network.state_dict()
+        for name, view in self.whole.views(self._theta).items():
+            view.copy_(tensors[name])
+        return self.read()
+
     def export(self, theta: Tensor, home: Tensor | None) -> Tensor:
         """Return all that moves in one vector, in the order of a model of which nothing is kept."""
         if not self.kept:

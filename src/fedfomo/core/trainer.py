@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
-from functools import partial
-from types import CodeType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from fedfomo.core.code_digest import spelled
 from fedfomo.core.data import Examples
 from fedfomo.core.device import refuse_slow_bfloat16
 from fedfomo.core.local_training import LocalTrainer, Place, Stepper, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.optimizer_state import encode_state, load_state
 from fedfomo.core.parameters import Layout
-from fedfomo.core.rng import layer_rng
+from fedfomo.core.rng import forked_rng, layer_rng
 from fedfomo.errors import InputError, require
 
 
@@ -72,9 +70,7 @@ class Trainer:
 
     def __repr__(self) -> str:
         given = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        shown = [
-            f"{name}={_spelled(value)}" for name, value in given if name == "optimizer" or value != _DEFAULTS[name]
-        ]
+        shown = [f"{name}={spelled(value)}" for name, value in given if name == "optimizer" or value != _DEFAULTS[name]]
         return f"Trainer({', '.join(shown)})"
 
     @property
@@ -131,7 +127,11 @@ class Trainer:
 
     def transformed(self, batch: Examples) -> Examples:
         """Return the batch with each input as the transform makes it."""
-        return batch if self.transform is None else batch.transformed(self.transform)
+        if self.transform is None:
+            return batch
+        with forked_rng() as seed_all:
+            seed_all(int(torch.randint(2**62, ())))  # of the default generator, which trainings seed
+            return batch.transformed(self.transform)
 
     def regularise(self, gradient: Tensor, model: Model) -> Tensor:
         """Return the gradient: weight decay is the optimiser's."""
@@ -225,28 +225,3 @@ def _takes_steps(schedule: Callable[..., LRScheduler]) -> bool:
     parameters = inspect.signature(schedule).parameters.values()
     needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(needed) > 1
-
-
-def _spelled(value: Any) -> str:
-    """Spell a value so that the same code has the same words in every process, and other code has others."""
-    if isinstance(value, partial):
-        whole = cast("partial[Any]", value)
-        parts = [_spelled(whole.func), *map(_spelled, whole.args)]
-        return f"partial({', '.join([*parts, *(f'{k}={_spelled(v)}' for k, v in whole.keywords.items())])})"
-    if inspect.isfunction(value):
-        enclosed = [cell.cell_contents for cell in value.__closure__ or ()]
-        inside = (_code(value.__code__), [_spelled(item) for item in (*(value.__defaults__ or ()), *enclosed)])
-        return f"{value.__name__}#{hashlib.sha256(repr(inside).encode()).hexdigest()[:8]}"
-    if isinstance(value, type):
-        return value.__qualname__
-    if isinstance(value, str | int | float | bool | None):
-        return repr(value)
-    if " at 0x" in repr(value):
-        state = cast(dict[str, Any], getattr(value, "__dict__", {}))
-        return f"{type(value).__qualname__}({', '.join(f'{name}={_spelled(part)}' for name, part in state.items())})"
-    return repr(value)
-
-
-def _code(code: CodeType) -> tuple[Any, ...]:
-    constants = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
-    return code.co_code, code.co_names, constants

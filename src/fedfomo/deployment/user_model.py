@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import LocalTrainer
 from fedfomo.core.losses import objective_of
 from fedfomo.core.model import Model, prefers_channels_last
+from fedfomo.core.own_loop import as_trainer, refuse_ignored_training
 from fedfomo.core.parameters import frozen_digests
 from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.rng import layer_rng, stream
@@ -57,11 +58,12 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> User
         getattr(module, "loss", "classification"), *(getattr(module, name, None) for name in MEASURES)
     )
     model = Model(network, objective.loss, objective.metrics, channels_last)
-    trainer: Any = getattr(module, "trainer", None)
-    can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
-    require(can_train, f"trainer in {path} is a {type(trainer).__name__}: give a fedfomo.Trainer")
+    given: Any = getattr(module, "trainer", None)
+    trainer = None if given is None else as_trainer(given, f"trainer in {path}")
+    if trainer is None:
+        refuse_ignored_training(network)
     share, keep = (getattr(module, name, ()) for name in ("share", "keep"))
-    return UserModel(model, model.read(), cast("LocalTrainer | None", trainer), share, keep)
+    return UserModel(model, model.read(), trainer, share, keep)
 
 
 def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: UserModel) -> ClientData:

@@ -15,6 +15,7 @@ from fedfomo.core.client import FederationInfo
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import GradientTrainer, LocalTrainer, Sgd
 from fedfomo.core.model import Model
+from fedfomo.core.own_loop import OwnLoop
 from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.trainer import Trainer
 from fedfomo.core.vectorised import Stack
@@ -116,4 +117,4 @@ def private_part(trainer: LocalTrainer) -> GradientTrainer:
 
 
 def _kind(trainer: LocalTrainer) -> str:
-    return type(trainer).__name__
+    return "training loop of your own" if isinstance(trainer, OwnLoop) else type(trainer).__name__

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
+from fedfomo.core.own_loop import as_trainer
 from fedfomo.errors import InputError, require
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config import label_of
@@ -33,8 +34,8 @@ def check_types(
         require(is_whole or (name == "workers" and value is None), f"{name} must be a whole number, not {value!r}")
     is_number = isinstance(participation, int | float)
     require(is_number, f"participation must be a number above 0 and at most 1, not {participation!r}")
-    can_train = trainer is None or (hasattr(trainer, "train") and not isinstance(trainer, type))
-    require(can_train, f"trainer must be an object such as fedfomo.Sgd(learning_rate=0.1), not {trainer!r}")
+    if trainer is not None:
+        as_trainer(trainer)
     is_privacy = privacy is None or isinstance(privacy, Privacy)
     require(is_privacy, f"privacy must be fedfomo.Privacy(noise=1.0) or another, not {privacy!r}")
 

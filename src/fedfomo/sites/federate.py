@@ -26,6 +26,7 @@ from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import Objective, objective_of
 from fedfomo.core.metrics import Metric, Score, SetMetric
 from fedfomo.core.model import Loss
+from fedfomo.core.own_loop import TrainFunction, as_trainer, refuse_ignored_training
 from fedfomo.core.round import CommunicationCost, cohort_size
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import to_json, write_atomically
@@ -162,7 +163,7 @@ def federate(
     options: Mapping[str, Any] | None = None,
     rounds: int = 20,
     participation: float = 1.0,
-    trainer: LocalTrainer | None = None,
+    trainer: LocalTrainer | TrainFunction | None = None,
     share: Sequence[str] = (),
     keep: Sequence[str] = (),
     loss: Loss | str = "classification",
@@ -189,7 +190,8 @@ def federate(
         options: Options of the method, where it is given by name.
         rounds: Communication rounds.
         participation: Share of the sites that take part in a round. Training alone happens in every round.
-        trainer: How sites train: `Sgd(…)`, the default, or `Trainer(…)` with any torch optimiser.
+        trainer: How sites train: `Sgd(…)`, the default, `Trainer(…)` with any torch optimiser, or a function
+            train(model, data, context) of your own.
         share: Patterns over names of parameters, such as "head.*": what they match travels, all else every site keeps
             for itself. Frozen parameters never travel. By default all that trains is shared.
         keep: Patterns of what every site keeps for itself.
@@ -219,11 +221,11 @@ def federate(
         raise InputError(fault)
     check_types(rounds, participation, seed, workers, trainer, privacy)
     objective = objective_of(loss, metric, metrics, primary)
-    trainer, privacy = trainer or Sgd(), privacy or Privacy()
+    trainer, privacy = None if trainer is None else as_trainer(trainer), privacy or Privacy()
     simulation = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
     methods = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     call: dict[str, Any] = {"method": methods[0].name, "options": methods[0].options, "rounds": rounds}
-    call |= {"participation": participation, "trainer": trainer, "loss": loss, "metric": metric}
+    call |= {"participation": participation, "trainer": trainer or Sgd(), "loss": loss, "metric": metric}
     call |= {"validation_fraction": validation_fraction}
     if metrics:
         call |= {"metrics": metrics, "primary": objective.name}
@@ -287,7 +289,7 @@ def _prepare(
     make_model: Callable[[], nn.Module],
     sites: Mapping[str, Site],
     objective: Objective,
-    trainer: LocalTrainer,
+    trainer: LocalTrainer | None,
     privacy: Privacy,
     seed: int,
     call: Mapping[str, Any],
@@ -298,7 +300,11 @@ def _prepare(
     """Read the data, build the model, and refuse whatever would fail or was begun otherwise, before anything is run."""
     names = tuple(sites)
     data = [client_data(name, site, call["validation_fraction"], seed) for name, site in sites.items()]
-    model = build_model(build_module(make_model, seed), objective, data)
+    module = build_module(make_model, seed)
+    if trainer is None:
+        refuse_ignored_training(module)
+    trainer = trainer or Sgd()
+    model = build_model(module, objective, data)
     problem = FederatedProblem(model, model.read(), data, trainer, seed, privacy=privacy)
     problem = replace(problem, share=call.get("share", ()), keep=call.get("keep", ()))
     for name, own in zip(names, data, strict=True):
