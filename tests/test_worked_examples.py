@@ -1,6 +1,7 @@
 """The worked examples work, and show what they say."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def test_hospitals_tell_tumours_apart(tmp_path: Path) -> None:
     printed = run([str(EXAMPLES / "breast_cancer.py")], tmp_path)
     [bergen] = [line for line in printed.splitlines() if line.startswith("Bergen: ")]
     assert "Keep your own model" not in bergen
-    assert "took from others: Porto" in bergen or "took from others: Gdansk" in bergen
+    assert re.search("learned from (Porto|Gdansk)", bergen)
     assert (tmp_path / "breast_cancer" / "report.html").exists()
     assert load_file(tmp_path / "breast_cancer" / "Bergen.safetensors")
 
@@ -51,6 +52,6 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert all(not cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code")
     (tmp_path / "notebook.py").write_text("\n\n".join(cells))
     printed = run(["notebook.py"], tmp_path)
-    [island] = [line for line in printed.splitlines() if line.startswith("Island: ") and "→" in line]
+    [island] = [line for line in printed.splitlines() if line.startswith("Island: ") and " right" in line]
     assert "Keep your own model" not in island
     assert (tmp_path / "post_offices.html").exists()

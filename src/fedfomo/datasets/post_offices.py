@@ -11,8 +11,8 @@ from fedfomo.core.rng import stream
 from fedfomo.datasets.bundled import load_digits
 
 QUARTER_TURNS = {"upright": 0, "sideways": 1, "upside down": 2}
-TRAIN = 100
-TARGET = 150  # validation and test together
+TRAIN = 80
+TARGET = 219  # validation and test together; six offices use all images but three
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class PostOffice:
     reads: str
 
 
+# Kilrush, Tralee and Cork have new scanners, and labelled images of the old ones only.
 OFFICES = (
     PostOffice("Galway", "upright", "upright"),
-    PostOffice("Kilrush", "upright", "upright"),
+    PostOffice("Kilrush", "upright", "upside down"),
     PostOffice("Sligo", "upside down", "upside down"),
-    PostOffice("Tralee", "upside down", "upside down"),
+    PostOffice("Tralee", "upside down", "sideways"),
     PostOffice("Ennis", "sideways", "sideways"),
-    PostOffice("Athlone", "sideways", "sideways"),
-    PostOffice("Cork", "sideways", "upright"),  # it has a new scanner, and labelled images of the old one
+    PostOffice("Cork", "sideways", "upright"),
 )
 
 
