@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedfomo import EvaluationWeights, FedFomoPlus
-from fedfomo.algorithms.fedfomo.plus import Download, Memory, State, Upload, softmax_shares
+from fedfomo.algorithms.fedfomo.plus import (
+    Download,
+    Memory,
+    State,
+    Upload,
+    agreement,
+    shortened,
+    shortening,
+    softmax_shares,
+)
 from fedfomo.core.messages import pack, unpack
 from fedfomo.core.rng import stream
 from fedfomo.core.round import run_round
@@ -51,12 +60,78 @@ def test_without_a_finite_loss_the_average_is_used_which_is_the_first_candidate(
     assert softmax_shares(numbers(math.nan, math.inf), beta=8.0).tolist() == [1.0, 0.0]
 
 
-def test_the_start_is_the_average_of_the_uploads_by_their_examples() -> None:
-    state = FedFomoPlus().start_server(start_of(3, 0.0))
-    after = FedFomoPlus().aggregate(state, {2: upload(8.0, 3), 0: upload(4.0, 1)})
-    assert after.average.tolist() == [(3 * 8 + 1 * 4) / 4]
-    assert after.last_uploaders.tolist() == [0, 2]
+def test_updates_of_more_than_two_medians_count_and_reach_less() -> None:
+    # The median of 1, 2, 2, 16 is 2. With b = 2 nobody may be longer than 4.
+    assert shortening(numbers(1.0, 2.0, 2.0, 16.0), bound=2.0).tolist() == [1.0, 1.0, 1.0, 0.25]
+    assert shortening(numbers(1.0, 19.0), bound=1.0).tolist() == [1.0, 10 / 19]  # the mean of two is their median
+    assert shortened(point(10.0), point(26.0), 0.25).tolist() == [14.0]
+    assert shortening(numbers(0.0, 0.0), bound=2.0).tolist() == [1.0, 1.0]  # nobody has moved
+    assert shortening(numbers(0.0, 0.0, 7.0), bound=2.0).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_agreement_is_the_cosine_of_directions_and_ones_own_is_that_of_the_nearest() -> None:
+    # (1, 0) against (1, 0), (0.6, 0.8), (0, 1), (−1, 0): cosines 1, 0.6, 0, −1.
+    others = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    ones, own = torch.ones(4, dtype=torch.float64), others[0]
+    assert agreement(own, others, ones, itself=None).tolist() == pytest.approx([1.0, 0.6, 0.0, 0.0])
+    assert agreement(own, others, ones, itself=0).tolist() == pytest.approx([0.6, 0.6, 0.0, 0.0])
+    halves = torch.tensor([1.0, 0.5, 1.0, 1.0], dtype=torch.float64)  # the second update was twice too long
+    assert agreement(own, others, halves, itself=0).tolist() == pytest.approx([0.3, 0.3, 0.0, 0.0])
+    assert agreement(own, others[[0, 2]], ones[:2], itself=0).tolist() == [1.0, 0.0]  # nobody agrees: alone
+
+
+def test_clients_that_go_one_way_share_a_start_by_their_examples_and_those_that_do_not_go_on_apart() -> None:
+    # From 0, clients 0, 1, 2 train to 4, 8 and −2. Cosines: 1 between 0 and 1, −1 to client 2.
+    algorithm = FedFomoPlus()
+    state = algorithm.start_server(start_of(4, 0.0))
+    assert algorithm.start_for(state, 0).tolist() == [0.0]
+    after = algorithm.aggregate(state, {2: upload(-2.0, 5), 0: upload(4.0, 1), 1: upload(8.0, 3)})
+    assert [algorithm.start_for(after, n).tolist() for n in range(4)] == [
+        [(1 * 4 + 3 * 8) / 4],
+        [(1 * 4 + 3 * 8) / 4],
+        [-2.0],  # nobody agrees with it
+        [pytest.approx((1 * 4 + 3 * 8 - 5 * 2) / 9)],  # nothing is known of it: the average
+    ]
+    assert after.last_uploaders.tolist() == [0, 1, 2]
     assert (after.round, state.round) == (1, 0)
+    assert [after.directions[n].tolist() for n in range(3)] == [[1.0], [1.0], [-1.0]]
+
+
+def test_directions_add_up_over_rounds_and_absent_clients_keep_theirs() -> None:
+    algorithm = FedFomoPlus()
+    state = algorithm.aggregate(algorithm.start_server(start_of(2, 0.0)), {0: upload(3.0), 1: upload(1.0)})
+    # Both start from 2: client 0 goes back to 1.
+    state = algorithm.aggregate(state, {0: upload(1.0)})
+    assert [state.directions[n].tolist() for n in range(2)] == [[0.0], [1.0]]
+    assert algorithm.start_for(state, 0).tolist() == [1.0]  # its own alone: its direction is 0, so none agrees
+    assert algorithm.start_for(state, 1).tolist() == [1.0]  # likewise: the average of those who uploaded
+    state = algorithm.aggregate(state, {0: upload(5.0)})
+    assert algorithm.start_for(state, 1).tolist() == [5.0]
+
+
+def test_gamma_2_squares_agreement() -> None:
+    # Client 0 has direction (1, 0), client 1 (0.6, 0.8). Its own model counts 0.6² as well, client 2's, at (0.8, −0.6),
+    # 0.8²; client 0's nearest is client 2, so weights are 0.64, 0.36, 0.64.
+    algorithm, directions = FedFomoPlus(), {0: (1.0, 0.0), 1: (0.6, 0.8), 2: (0.8, -0.6)}
+    ones = torch.ones(3, dtype=torch.float64)
+    pull = algorithm.pull({n: torch.tensor(d) for n, d in directions.items()}, [0, 1, 2], ones, ones, 3)
+    assert pull.dense_row(0).tolist() == pytest.approx([0.64, 0.36, 0.64])
+    assert pull.row(1)[0].tolist() == [0, 1]  # clients 1 and 2 are at right angles
+
+
+def test_shared_by_all_the_start_is_the_average() -> None:
+    algorithm = FedFomoPlus(sharing="all")
+    state = algorithm.aggregate(algorithm.start_server(start_of(3, 0.0)), {0: upload(4.0), 1: upload(-2.0, 3)})
+    assert [algorithm.start_for(state, n).tolist() for n in range(3)] == [[-0.5]] * 3
+
+
+def test_a_model_far_beyond_the_others_moves_nobody_far() -> None:
+    algorithm = FedFomoPlus()
+    uploads = {0: upload(1.0), 1: upload(1.0), 2: upload(1.0), 3: upload(1e30)}
+    state = algorithm.aggregate(algorithm.start_server(start_of(4, 0.0)), uploads)
+    assert state.models[3].tolist() == [2.0]  # two medians
+    assert [algorithm.start_for(state, n).item() for n in range(3)] == [1.0] * 3
+    assert state.average.item() == pytest.approx(5 / 4)
 
 
 def test_only_models_of_the_last_round_are_sent_since_older_ones_had_another_start() -> None:
@@ -66,7 +141,7 @@ def test_only_models_of_the_last_round_are_sent_since_older_ones_had_another_sta
     download = algorithm.configure_client(state, 0, stream(0))
     assert download.ids.tolist() == [2]
     assert download.models[0].tolist() == [5.0]
-    assert download.average.tolist() == [5.0]
+    assert download.start.tolist() == [5.0]
     assert algorithm.configure_client(state, 2, stream(0)).ids.tolist() == []  # nobody is sent its own
 
 
@@ -121,7 +196,7 @@ def test_what_is_uploaded_is_the_training_from_the_average_and_not_the_mixture()
 def test_two_rounds_by_hand_whoever_has_a_foreign_target_trains_its_own_data_all_the_same() -> None:
     # Client 0 trains towards 8 and judges by 0; client 1 the other way round. With β = 10⁶ each takes the best.
     problem = scalar_problem([(8.0, 0.0), (0.0, 8.0)])
-    algorithm = FedFomoPlus(beta=1e6)
+    algorithm = FedFomoPlus(beta=1e6, sharing="all")
     exchange, federation = InProcess(problem, algorithm), federation_of(problem, algorithm)
     state = run_round(federation, algorithm.start_server(problem.start(2)), 0, [0, 1], exchange).state
     # Round 0: from 0, client 0 trains to 4 and stays with g = 0; client 1 trains to 0. g⁺ = 2.
@@ -168,7 +243,10 @@ def test_a_client_that_leaves_is_forgotten() -> None:
     after = algorithm.forget_clients(state, [1])
     assert type(after) is State
     assert (list(after.models), after.last_uploaders.tolist(), after.average.tolist()) == ([1], [1], [1.5])
-    assert replace(after, models=state.models, last_uploaders=state.last_uploaders) == state
+    assert list(after.directions) == [1]
+    assert algorithm.start_for(after, 1).tolist() == [2.0]
+    kept = {"models": state.models, "last_uploaders": state.last_uploaders, "directions": state.directions}
+    assert replace(after, **kept) == state
 
 
 def test_memory_without_models_survives_the_codec() -> None:

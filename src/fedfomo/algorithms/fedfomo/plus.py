@@ -1,26 +1,36 @@
-"""FedFomo+: every client trains from a common start and uses a mixture of its own, chosen by its validation data.
+"""FedFomo+: clients whose trainings agree share a start, and each uses a mixture that its validation data choose.
 
 FedFomo's models never share a start again after the first round. Eq. 3 is a first-order expansion around a client's
-own model, and the models that it compares are then far from there and hard to mix. Here every training starts from g,
-the average of the last round's uploads, so each new model is one training away from g. What a client uses is another
-model: the mixture u_i of the models at hand, weighted by their losses on the client's validation data. It is never
-trained and never uploaded. A client may therefore have any target, and still uploads a training of its own data.
+own model, and the models that it compares are then far from there and hard to mix. Here clients whose updates point
+the same way start from (nearly) the same g, so each new model of theirs is one training away from it. What a client
+uses is another model: the mixture u_i of the models at hand, weighted by their losses on the client's validation data.
+It is never trained and never uploaded. Starts follow training data, mixtures the target: a client may have any target,
+and still uploads a training of its own data.
 
-In round t, for client i and the clients S_i whose models it is sent:
+In round t, for client i, which is sent its start g_i and the models of the clients S_i:
 
-    θ_i⁺ = training of g on the data of i                   (Eq. 1)
-    C    = {g, θ_i⁺} ∪ {θ_n : n ∈ S_i} ∪ {θ_i, u_i}         candidates; θ_i, u_i: last training, last mixture
+    θ_i⁺ = training of g_i on the data of i                 (Eq. 1)
+    C    = {g_i, θ_i⁺} ∪ {θ_n : n ∈ S_i} ∪ {θ_i, u_i}       candidates; θ_i, u_i: last training, last mixture
     q_k  ∝ exp(−β L_i(k)),  k ∈ C                           shares
     u_i  = Σ_k q_k k                                        what client i uses
-    p_in ← p_in + (L_i(g) − L_i(θ_n)) / ‖θ_n − g‖           affinity: Eq. 3 with reference g
-    g⁺   = Σ_i n_i θ_i⁺ / Σ_i n_i                           next start; n_i training examples
+    p_in ← p_in + (L_i(g_i) − L_i(θ_n)) / ‖θ_n − g_i‖       affinity: Eq. 3 with reference g_i
+
+and on the server, of the uploads, with updates Δ_n = θ_n⁺ − g_n, the median m of their lengths, and N_n examples:
+
+    c_n  = min(1, b m/‖Δ_n‖)                                below 1 for an update longer than b medians
+    θ_n  = g_n + c_n Δ_n                                    which is shortened to that
+    d_n  ← d_n + Δ_n/‖Δ_n‖                                  where the trainings of n have led
+    s_in = c_n max(0, cos(d_i, d_n)),  s_ii = max_{n≠i} s_in    agreement; own training: as the nearest other's
+    g_i⁺ = Σ_n N_n s_in^γ θ_n / Σ_n N_n s_in^γ              next start
+
+Version 2. Version 1 had one start for all, the average; `sharing = "all"` is that, but for the bound on lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -32,8 +42,9 @@ from fedfomo.algorithms.fedfomo.state import EvaluationWeights, KeepsAffinity
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
-from fedfomo.core.messages import Ids, Parameters
-from fedfomo.core.options import Count, Fraction, NonNegative
+from fedfomo.core.messages import Coordinates, Ids, Parameters
+from fedfomo.core.options import Count, Fraction, NonNegative, Positive
+from fedfomo.core.sparse import SparseMatrix
 from fedfomo.core.vectors import distances_from, mix
 
 
@@ -45,25 +56,53 @@ def softmax_shares(losses: Tensor, beta: float) -> Tensor:
     return torch.softmax(torch.where(finite, -beta * losses.double(), -torch.inf), dim=0)
 
 
+def shortening(lengths: Tensor, bound: float) -> Tensor:
+    """c_n = min(1, b m/‖Δ_n‖), with m the median of ‖Δ‖."""
+    return (bound * lengths.quantile(0.5) / lengths).clamp(max=1).nan_to_num(1.0)  # 0/0: nobody has moved
+
+
+def shortened(start: Tensor, model: Tensor, factor: float) -> Tensor:
+    """Return g + c Δ, in float64 in between; the model itself where c is 1."""
+    return model if factor == 1 else start.double().lerp(model.double(), factor).float()
+
+
+def unit(update: Tensor) -> Tensor:
+    """Δ/‖Δ‖, in float64; 0 for no update."""
+    return torch.nn.functional.normalize(update.double(), dim=0)
+
+
+def agreement(own: Tensor, others: Tensor, factors: Tensor, itself: int | None) -> Tensor:
+    """s_n = c_n max(0, cos(d_i, d_n)), of unit vectors; at the client's own place the largest, or 1 if none agrees."""
+    s = (others * own).sum(dim=1).clamp(min=0) * factors
+    if itself is not None:
+        s[itself] = 0
+        nearest = s.max()
+        s[itself] = torch.where(nearest > 0, nearest, 1.0)
+    return s
+
+
 @dataclass(frozen=True)
 class State(fedfomo.State):
-    """FedFomo's state with the models of the last round only, and the common start."""
+    """FedFomo's state with the models of the last round only, long updates shortened, and what starts are made of."""
 
-    average: Parameters  # g
+    average: Parameters  # Σ N_n θ_n / Σ N_n: the start of clients that nothing is known of
+    directions: Mapping[int, Coordinates]  # d_n: every client's
+    pull: SparseMatrix  # N_n s_in^γ: every known client × the last uploaders
+    num_trainable: int
 
 
 @dataclass(frozen=True)
 class Download:
-    """The common start, and models that other clients trained from the start before it."""
+    """The client's start, and models that other clients trained in the last round."""
 
-    average: Parameters
+    start: Parameters
     ids: Ids
     models: tuple[Parameters, ...]  # of these clients, in their order
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A training from the common start, and what the client found out about the models that it was sent."""
+    """A training from the client's start, and what it found out about the models that it was sent."""
 
     model: Parameters
     num_examples: int
@@ -82,48 +121,96 @@ class Memory:
 @register("fedfomo-plus")
 @dataclass(frozen=True)
 class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
-    """Every client trains from the common average and uses the mixture of models that its validation data favour."""
+    """Clients whose trainings agree share a start; each uses the mixture that its validation data favour."""
 
-    sends: ClassVar[str] = "the average and M models down, 1 up with its number of examples, weights and shares"
+    sends: ClassVar[str] = "a start and M models down, 1 up with its number of examples, weights and shares"
     compute: ClassVar[str] = "as FedAvg, once more at the end, and M + 4 passes over the validation data"
     evaluates_on: ClassVar[Records] = "validation"
-    evaluated_first: ClassVar[tuple[str, ...]] = ("reference", "own")
+    judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")
 
     num_downloads: Count = 4  # M
-    """Models of other clients sent to each client a round, beside the average."""
+    """Models of other clients sent to each client a round, beside its start."""
     epsilon: Fraction = 0.3
     """Probability of a random model in a slot, before decay."""
     epsilon_decay: NonNegative = 0.05
     """Subtracted from epsilon in every round."""
     beta: NonNegative = 8.0
     """How strongly a mixture prefers models of low validation loss: 0 weighs all alike."""
+    sharing: Literal["agreement", "all"] = "agreement"
+    """Who shares a start: clients as far as their trainings agree, or all clients alike."""
+    gamma: NonNegative = 2.0
+    """How strongly a start prefers the models of clients whose trainings agree."""
+    longest: Positive = 2.0
+    """Longest update that is taken as it is, in medians of a round's; a longer one is shortened and counts less."""
 
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model, with P = diag(1, …, 1)."""
-        return State(**vars(fedfomo.State.start(start.num_clients)), average=start.initial)
+        return State(
+            **vars(fedfomo.State.start(start.num_clients)),
+            average=start.initial,
+            directions={},
+            pull=SparseMatrix.zeros(start.num_clients),
+            num_trainable=start.layout.num_trainable,
+        )
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the average and the top M of row p_i, some at random."""
+        """Send the client's start and the top M of row p_i, some at random."""
         others = state.last_uploaders[state.last_uploaders != to]
         epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
         ids = choose_downloads(state.affinity.dense_row(to), others, self.num_downloads, epsilon, rng)
-        return Download(state.average, torch.tensor(ids, dtype=torch.int64), tuple(state.models[n] for n in ids))
+        models = tuple(state.models[n] for n in ids)
+        return Download(self.start_for(state, to), torch.tensor(ids, dtype=torch.int64), models)
+
+    def start_for(self, state: State, client: ClientId) -> Tensor:
+        """g_i = Σ N_n s_in^γ θ_n / Σ N_n s_in^γ, and the average if nothing is known or nobody agrees."""
+        uploaders, pull = state.pull.row(client)
+        used = [
+            (state.models[n], w) for n, w in zip(uploaders.tolist(), pull.tolist(), strict=True) if n in state.models
+        ]
+        return weighted_average([model for model, _ in used], [w for _, w in used]) if used else state.average
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Average the uploads and update p_i ← p_i + w; without uploads, only count the round."""
+        """Shorten long updates, follow directions, and update p_i ← p_i + w; without uploads, only count the round."""
         if not uploads:
             return replace(state, round=state.round + 1)
         heard = sorted(uploads)
+        starts = {n: self.start_for(state, n) for n in heard}
+        updates = {n: (uploads[n].model.double() - starts[n].double())[: state.num_trainable] for n in heard}
+        factors = shortening(torch.stack([update.norm() for update in updates.values()]), self.longest)
+        models = {n: shortened(starts[n], uploads[n].model, c) for n, c in zip(heard, factors.tolist(), strict=True)}
+        directions = {**state.directions}
+        for n, update in updates.items():
+            directions[n] = (unit(update) + directions.get(n, torch.zeros(()))).float()
         findings = {n: uploads[n].findings for n in heard}
-        models = {n: uploads[n].model for n in heard}
+        examples = torch.tensor([uploads[n].num_examples for n in heard], dtype=torch.float64)
         return State(
             round=state.round + 1,
             models=models,
             last_uploaders=torch.tensor(heard, dtype=torch.int64),
             affinity=state.affinity.add_rows({n: (found.ids, found.increments) for n, found in findings.items()}),
             taken=state.taken.add_rows({n: (found.ids, found.shares) for n, found in findings.items()}),
-            average=weighted_average([*models.values()], [uploads[n].num_examples for n in heard]),
+            average=weighted_average([*models.values()], examples.tolist()),
+            directions=directions,
+            pull=self.pull(directions, heard, examples, factors, state.pull.size),
+            num_trainable=state.num_trainable,
         )
+
+    def pull(
+        self, directions: Mapping[int, Tensor], heard: Sequence[int], examples: Tensor, factors: Tensor, size: int
+    ) -> SparseMatrix:
+        """N_n s_in^γ of every client with a direction and those who uploaded, without the zeros."""
+        rows: dict[int, tuple[Tensor, Tensor]] = {}
+        uploaders, of_uploaders = torch.tensor(heard), torch.stack([unit(directions[n]) for n in heard])
+        for client, direction in directions.items() if self.sharing == "agreement" else ():
+            itself = heard.index(client) if client in heard else None
+            weights = examples * agreement(unit(direction), of_uploaders, factors, itself) ** self.gamma
+            rows[client] = uploaders[weights > 0], weights[weights > 0]
+        return SparseMatrix.zeros(size).add_rows(rows)
+
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Drop the models and directions of clients that have left."""
+        directions = {client: direction for client, direction in state.directions.items() if client in members}
+        return replace(super().forget_clients(state, members), directions=directions)
 
     def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse a number of examples by which nobody can be weighed, and weights that no client can have computed."""
@@ -134,17 +221,17 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         return Memory(None, None, EvaluationWeights.none())
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Train from the average, evaluate all candidates, and mix them."""
-        average, own = download.average, client.train(download.average)
+        """Train from the start, evaluate all candidates, and mix them."""
+        start, own = download.start, client.train(download.start)
         before = [model for model in (memory.own, memory.mixture) if model is not None]
         fresh = (own, *download.models)
-        candidates = (average, *fresh, *before)
+        candidates = (start, *fresh, *before)
         losses = client.validation_losses(candidates)
         can_judge = len(client.data.validation) > 0
         shares = softmax_shares(losses if can_judge else torch.zeros_like(losses), self.beta)
-        mixture = mix(average, candidates, shares)
+        mixture = mix(start, candidates, shares)
         judged = slice(1, 1 + len(fresh))
-        distances = distances_from(average, fresh, client.num_trainable)
+        distances = distances_from(start, fresh, client.num_trainable)
         findings = EvaluationWeights(
             torch.cat((torch.tensor([client.id]), download.ids)),
             first_order_weights(float(losses[0]), losses[judged], distances),
@@ -154,6 +241,6 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         return Personalised(mixture, Memory(own, mixture, findings))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Upload the training that was evaluated: it started from the average, and local training would repeat it."""
-        own = download.average if memory.own is None else memory.own
+        """Upload the training that was evaluated: local training would repeat it."""
+        own = download.start if memory.own is None else memory.own
         return Trained(Upload(own, len(client.data.train), memory.findings), memory, own)
