@@ -1,5 +1,7 @@
 """The server's half of the app."""
 
+from pathlib import Path
+
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -15,4 +17,5 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedFomoStrategy(fraction_train=1.0)  # FedFomo; it was FedAvg(fraction_train=1.0)
     rounds = int(context.run_config["num-server-rounds"])
     strategy.start(grid, ArrayRecord(make_network().state_dict()), num_rounds=rounds)
-    print(f"{len(strategy.models)} personalised models")  # FedFomo
+    report = strategy.write_report(Path.home() / "flower_app.html")
+    print(f"{len(strategy.models)} personalised models; the report: {report}")  # FedFomo

@@ -71,6 +71,8 @@ class SiteConfig:
     """Where the site's data are; passed to its data.py."""
     threads: int = 1
     """Threads of PyTorch; another number may change results in the last bits."""
+    alone: bool = False
+    """Train alone beside the federation, at low priority, and report whether federating pays; nothing of it leaves."""
     supernode: bool = False
     """Run Flower's own node, which runs the app that the server sends, and a worker beside it; slower."""
 
@@ -166,7 +168,7 @@ def site(arguments: list[str]) -> None:
     from fedfomo.deployment.subprocesses import end_on_termination
 
     place = SiteFolder(config.folder)
-    process = SiteProcess(place, config.data, config.threads, _tell, config.supernode)
+    process = SiteProcess(place, config.data, config.threads, _tell, config.supernode, config.alone)
     console.print(what_leaves(place), soft_wrap=True, markup=False)
     end_on_termination()
     process.run()

@@ -19,8 +19,8 @@ from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportIn
 from fedfomo.runs.config import label_of
 
 ADVICE = (
-    "No score of training alone is known here. Whether federating pays, each site finds out by training alone on its"
-    " own data: docs/deploying.md shows how."
+    "No score of training alone is known here. Whether federating pays, each site finds out for itself:"
+    " `fedfomo deploy site NAME --alone` trains alone beside the federation, and reports it at the site."
 )
 
 

@@ -196,6 +196,11 @@ class SiteFolder:
         self.memory = self.path / "memory"
         self.node = self.memory / "node"  # what Flower called the site when it was last on line
         self.models = self.path / "models"
+        self.scores = self.path / "scores.jsonl"  # a line for every answer; it stays at the site
+        self.asked = self.memory / "asked.json"  # how the federation trains, by its last request
+        self.alone = self.path / "alone"  # what training alone beside it gave
+        self.report = self.path / "report.html"
+        self.words = self.memory / "words.json"  # the last that the site had to say
         self.ledger = self.path / "privacy-bill.json"
         self.privacy_settings = self.path / "privacy.toml"
         self._card = self.path / "site.json"

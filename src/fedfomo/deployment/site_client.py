@@ -41,11 +41,12 @@ from fedfomo.deployment.protocol import (
     require_header,
 )
 from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
+from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
-from fedfomo.io import write_atomically
+from fedfomo.io import to_json, write_atomically
 from fedfomo.privacy.private_data import BudgetTracker, make_private
 from fedfomo.simulation.problem import check_trainer, private_part
 
@@ -109,6 +110,7 @@ class SiteClient:
         outcome = self._run(task, privacy)
         if outcome.personalised is not None:
             self._keep_model(task, outcome)
+        write_atomically(self._site.asked, json.dumps(_asked(task), indent=1).encode())
         # Scores on test records are exact: those of a site with privacy stay there.
         scores = (None, None) if privacy.is_on else (outcome.score_after_update, outcome.score_after_training)
         after_update, after_training = (score and _score_to_dict(score) for score in scores)
@@ -117,8 +119,25 @@ class SiteClient:
         answer = Envelope(header, below("upload", upload or {}))
         if task.trains:
             self._memory.keep(request.header["round"], pack_memory(outcome), name, answer)
+        self._note_scores(task, outcome, answer)
         self._tell(_progress(task, outcome))
+        if not task.trains and (sentence := conclude(self._site)) is not None:
+            self._tell(f"{sentence} The report, which stays here: {self._site.report}")
         return answer
+
+    def _note_scores(self, task: _Task, outcome: ClientOutcome, answer: Envelope) -> None:
+        """Log how this site's models do: here, whatever of it leaves."""
+        scores = {"after_update": outcome.score_after_update, "after_training": outcome.score_after_training}
+        line = {
+            "round": task.header["round"],
+            "kind": task.header["kind"],
+            "uploads": outcome.has_upload,
+            "bytes_up": sum(tensor.nbytes for tensor in answer.tensors.values()),
+            "bytes_down": sum(tensor.nbytes for tensor in messages.pack(task.download).values()),
+            **{part: score and _score_to_dict(score) for part, score in scores.items()},
+        }
+        with self._site.scores.open("a") as file:
+            file.write(to_json(line) + "\n")
 
     def _run(self, task: _Task, privacy: SitePrivacy) -> ClientOutcome:
         """Do what was asked; the queries that takes are in the site's ledger when this returns."""
@@ -192,8 +211,13 @@ class SiteClient:
         models.mkdir(mode=0o700, exist_ok=True)
         state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
         write_atomically(models / "personalised.safetensors", save(state))
-        facts = {"round": task.header["round"], "rounds": task.header["rounds"], "score": score and score.as_dict()}
-        write_atomically(models / "personalised.json", json.dumps(facts, indent=1).encode())
+        facts = {
+            "round": task.header["round"],
+            "rounds": task.header["rounds"],
+            "score": score and score.as_dict(),
+            "figures": [] if task.trains else task.model.figures(theta, task.data.test).tolist(),
+        }
+        write_atomically(models / "personalised.json", to_json(facts, indent=1).encode())
 
 
 @dataclass(frozen=True)
@@ -285,6 +309,12 @@ def _name(request: Envelope) -> str:
     tensors = {name: digest_of(tensor) for name, tensor in request.tensors.items() if name.startswith("download/")}
     asked = sorted({**request.header, "attempt": 0}.items()), sorted(tensors.items())
     return hashlib.sha256(repr(asked).encode()).hexdigest()
+
+
+def _asked(task: _Task) -> dict[str, Any]:
+    """Return how the federation trains, for whoever trains alone beside it."""
+    names = ("rounds", "seed", "training", "method", "channels_last")
+    return {**{name: task.header[name] for name in names}, "metric": task.model.metrics.leading}
 
 
 def _progress(task: _Task, outcome: ClientOutcome) -> str:

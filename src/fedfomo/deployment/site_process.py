@@ -22,12 +22,19 @@ class SiteProcess:
     """The processes of one site, started again when they die."""
 
     def __init__(
-        self, site: SiteFolder, data: Path | None, threads: int, notify: Notify, with_supernode: bool = False
+        self,
+        site: SiteFolder,
+        data: Path | None,
+        threads: int,
+        notify: Notify,
+        with_supernode: bool = False,
+        alone: bool = False,
     ) -> None:
         self._site = site
         self._card = site.card()
         self._notify = notify
         self._with_supernode = with_supernode
+        self._alone = alone
         self._variables = {SITE_VARIABLE: str(site.path), THREADS_VARIABLE: str(threads)}
         if data is not None:
             self._variables[DATA_VARIABLE] = str(data.absolute())
@@ -45,6 +52,9 @@ class SiteProcess:
                 worker = [sys.executable, "-m", "fedfomo.deployment.site_client"]
                 commands = {"SuperNode": self._supernode(), "worker": worker}
             around = environment(self._site.path / "flower", {**self._variables, **variables})
+            if self._alone:
+                beside = ProcessGroup([sys.executable, "-m", "fedfomo.deployment.site_alone"], around, None)
+                stack.callback(beside.end)
             self._keep(commands, around, log)
 
     def _keep(self, commands: Mapping[str, list[str]], around: Mapping[str, str], log: IO[bytes] | None) -> None:

@@ -11,6 +11,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from fedfomo.core.algorithm import messages_of
 from fedfomo.core.archives import decode_npy
 from fedfomo.core.rng import stream
 from fedfomo.core.vectors import distances_from, mix
+from fedfomo.deployment.strategy_report import RoundLog, report_input, write
 from fedfomo.errors import require
 from fedfomo.io import printable
 
@@ -91,7 +93,13 @@ class FedFomoStrategy(FedAvg):
     """FedFomo where FedAvg was: the same arguments, and FedFomo's own."""
 
     def __init__(
-        self, algorithm: FedFomo | None = None, *, max_nodes: int = 1000, seed: int = 0, **fedavg: Any
+        self,
+        algorithm: FedFomo | None = None,
+        *,
+        max_nodes: int = 1000,
+        seed: int = 0,
+        metric: str = "accuracy",  # the figure of evaluations that a report shows
+        **fedavg: Any,
     ) -> None:
         super().__init__(**fedavg)
         self.nodes: dict[int, int] = {}  # by node id, the slot by which others know it
@@ -101,6 +109,8 @@ class FedFomoStrategy(FedAvg):
         for option in ("num_averages", *CLIENT_DEFENCES):
             require(not getattr(self._algorithm, option, 0), f"{option} does nothing here: leave it at 0")
         self._seed = seed
+        self._metric = metric
+        self._log = RoundLog(metric)
         self._state: State = messages_of(self._algorithm).state.start(max_nodes)
         self._initial: ArrayRecord | None = None
 
@@ -109,22 +119,34 @@ class FedFomoStrategy(FedAvg):
         """Every node's model as last uploaded, by node id; there is no global one."""
         return {node: self._model(slot) for node, slot in self.nodes.items() if slot in self._state.models}
 
+    def write_report(self, path: Path | str) -> Path:
+        """Write one HTML page: how every node does, round by round, and who values whom."""
+        names = [f"node {slot}" for slot in range(len(self.nodes))]
+        affinity = [row[: len(names)] for row in self._state.affinity.dense().tolist()[: len(names)]]
+        facts = report_input(self._algorithm, self._log, names, affinity, self._metric, self._seed)
+        return write(facts, Path(path))
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send every sampled node its own model and those that may help it."""
         self._initial = self._initial or arrays
         messages = list(super().configure_train(server_round, arrays, config, grid))
-        return [self._train_message(message.metadata.dst_node_id, server_round, config) for message in messages]
+        nodes = [message.metadata.dst_node_id for message in messages]
+        self._log.begin(server_round, [self._slot(node) for node in nodes])
+        return [self._train_message(node, server_round, config) for node in nodes]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Keep the models apart, and learn from what nodes found out about each other."""
+        replies = list(replies)
         usable = _alike([reply for reply in replies if _is_usable(reply, self._fault_of)])
         good, _ = self._check_and_log_replies(usable, is_train=True)
         uploads = {self.nodes[reply.metadata.src_node_id]: _upload(reply.content) for reply in good}
         self._state = self._algorithm.aggregate(self._state, dict(sorted(uploads.items())))
+        replied = [self.nodes[reply.metadata.src_node_id] for reply in replies if reply.has_content()]
+        self._log.add_uploads(sorted(uploads), replied)
         if not any(self._weight(reply.content) for reply in good):
             return None, None
         return None, self.train_metrics_aggr_fn([reply.content for reply in good], self.weighted_by_key)
@@ -139,6 +161,7 @@ class FedFomoStrategy(FedAvg):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average what nodes say of their own models, weighted as ever."""
         usable = _alike([reply for reply in replies if _is_usable(reply, self._weight_fault_of)])
+        self._log.add_scores(usable, self.nodes, self.weighted_by_key)
         has_weight = any(self._weight(reply.content) for reply in usable if reply.has_content())
         return super().aggregate_evaluate(server_round, usable) if has_weight else None
 

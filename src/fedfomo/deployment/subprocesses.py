@@ -105,12 +105,12 @@ def exclusive_supervisor(folder: Path, variable: str) -> Generator[None]:
 
 
 def _end_all(mark: str) -> None:
-    for pid in _marked(mark):
+    for pid in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _marked(mark: str) -> list[int]:
+def marked(mark: str) -> list[int]:
     """Return this user's processes that were started with an entry in their environment."""
     found: list[int] = []
     for place in Path("/proc").glob("[0-9]*"):
