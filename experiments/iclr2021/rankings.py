@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -20,7 +20,7 @@ from experiments.iclr2021.paper_tables import (
     TABLES,
     MethodConfig,
 )
-from experiments.iclr2021.results import EVEN, Difference, Result, Results, signed
+from experiments.iclr2021.results import Difference, Result, Results, signed
 from experiments.iclr2021.settings import DATA_WORDS, SHOWN, Cell, Setting, published
 
 Runs = Mapping[MethodConfig, Mapping[int, Result]]
@@ -96,8 +96,8 @@ class Ranking:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known who is ahead: a lead over fewer than the paper's rivals is not yet one over its best."""
-        return self.best.lead.is_clear and self.has_papers_rivals
+        """Whether it is known who is ahead: by several seeds, and over all of the paper's rivals."""
+        return self.best.lead.is_clear and self.has_papers_rivals and len(self.seeds) > 1
 
     @property
     def papers_best(self) -> MethodConfig:
@@ -189,47 +189,3 @@ def _papers(table: str, case: Setting) -> dict[MethodConfig, float]:
     """Return the paper's numbers."""
     found = {variant: published(table, variant.name, case) for variant in PAPER_METHODS}
     return {variant: number.mean for variant, number in found.items() if number is not None}
-
-
-HEAD = """\
-| setting | data | FedFomo | best of the others | here FedFomo | in the paper it | mixed clients |
-| --- | --- | ---: | --- | --- | --- | ---: |"""
-
-
-def headline(results: Results) -> str:
-    """Return a line for every setting that is computed."""
-    found = rankings(results)
-    return "\n".join([HEAD, *map(_headline_row, _once_each(found))]) if found else "Nothing has been computed yet."
-
-
-def _once_each(found: Sequence[Ranking]) -> list[Ranking]:
-    """Keep one scale of every setting: one at which it is decided, or else the largest."""
-    kept: dict[str, Ranking] = {}
-    for standing in found:
-        if standing.where not in kept or (standing.is_decided and not kept[standing.where].is_decided):
-            kept[standing.where] = standing
-    return list(kept.values())
-
-
-def _headline_row(standing: Ranking) -> str:
-    seeds, best, mixed = len(standing.seeds), standing.best, standing.best_among_mixed
-    entries = [
-        standing.where,
-        DATA_WORDS[standing.scale] + (f", {seeds} seeds" if seeds > 1 else ""),
-        f"{standing.mean(FOMO_5):.1f}",
-        best.described(seeds),
-        f"**{_said(best.lead.mean)}**" if standing.is_decided else f"{_open(standing)} ({signed(best.lead.mean)})",
-        _said(standing.papers_lead),
-        "–" if mixed is None else signed(mixed.lead.mean),
-    ]
-    return f"| {' | '.join(entries)} |"
-
-
-def _open(standing: Ranking) -> str:
-    return "even" if standing.best.lead.is_even and standing.has_papers_rivals else "open"
-
-
-def _said(lead: float) -> str:
-    if abs(lead) < EVEN:
-        return "even"
-    return f"{'wins' if lead > 0 else 'loses'} by {abs(lead):.1f}"

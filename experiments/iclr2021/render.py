@@ -15,7 +15,7 @@ from experiments.iclr2021.claims import CLAIMS, VERDICTS, Claim, Finding, findin
 from experiments.iclr2021.features import page as features
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paper_tables import FIGURES, TABLES, Column, Row, Table
-from experiments.iclr2021.rankings import comparison, headline
+from experiments.iclr2021.rankings import comparison
 from experiments.iclr2021.results import MIXED, Results, signed
 from experiments.iclr2021.settings import SHOWN, Cell, Target, published
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
@@ -227,7 +227,6 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "far": lambda: far(results),
         "figures": lambda: figures(folder),
         "comparison": lambda: comparison(results),
-        "headline": lambda: headline(results),
         "rule": lambda: features.RULE,
         "regimes": lambda: features.headline(Store(results.folder / "features")),
         "many": lambda: authors_page.many_clients(results.folder / "authors"),
