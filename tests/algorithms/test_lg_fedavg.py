@@ -5,9 +5,17 @@ import torch
 from torch import nn
 
 from fedfomo.algorithms.fedavg import FedAvg
-from fedfomo.algorithms.lg_fedavg import Download, LgFedAvg, Memory, State, Upload, global_coordinates
+from fedfomo.algorithms.lg_fedavg import (
+    Download,
+    LgFedAvg,
+    Memory,
+    State,
+    Upload,
+    global_coordinates,
+    join,
+    validate_part,
+)
 from fedfomo.algorithms.local import Local
-from fedfomo.algorithms.partial_models import join, validate_part
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import stream
 from fedfomo.core.round import run_round

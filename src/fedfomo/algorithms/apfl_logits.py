@@ -12,12 +12,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedfomo.algorithms.apfl import Memory
-from fedfomo.algorithms.fedavg import AveragingServer, Download, Upload
+from fedfomo.algorithms.apfl import Apfl, Memory
+from fedfomo.algorithms.fedavg import Download, Upload
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Steps, Trained
-from fedfomo.core.client import Client, FederationInfo
-from fedfomo.core.options import Fraction
+from fedfomo.core.client import Client
 from fedfomo.core.parameters import Layout
 
 
@@ -50,24 +49,15 @@ def blended(layout: Layout, own: Tensor, shared: Tensor, share: float) -> Tensor
 
 @register("apfl-logits", paper="Deng et al., 2020")
 @dataclass(frozen=True)
-class ApflLogits(AveragingServer[Memory]):
+class ApflLogits(Apfl):
     """Blend the outputs of the client's own model and the global one, in a share that each client learns."""
 
     compute: ClassVar[str] = "4 × FedAvg"
     steps: ClassVar[Steps] = "plain"
 
-    alpha: Fraction = 0.5  # α
-    """The own model's share of the blend, at the start or throughout."""
-    learns_share: bool = True
-    """Adapt the share on the training data, once a round."""
-
     def network(self, module: nn.Module) -> Blend:
         """Let two copies of the network answer together."""
         return Blend(module)
-
-    def start_client(self, start: FederationInfo) -> Memory:
-        """Own the common initial model."""
-        return Memory(start.initial, self.alpha)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Put the global model beside the own one."""

@@ -89,7 +89,6 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
     """Combine all clients' models by weights that each client learns along with its own model."""
 
     sends: ClassVar[str] = "all other clients' models and numbers of examples down, 1 up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
     steps: ClassVar[Steps] = "gradients"
 
     weight_rate: NonNegative = 0.003

@@ -76,7 +76,6 @@ class FedAmp(Algorithm[State, Download, Upload, None]):
     """Every client is pulled towards a mixture of the models that are near to its own."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg"
 
     scale: Literal["relative", "absolute"] = "relative"
     """Count alpha and sigma relative to the distances between models, or as they are."""

@@ -15,8 +15,6 @@ from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.local_training import Penalty
 from fedfomo.core.messages import Parameters
 
-BY_EXAMPLES = "1 model down, 1 up with its number of examples"
-
 
 @dataclass(frozen=True)
 class State:
@@ -66,9 +64,6 @@ def average_uploads(uploads: Mapping[ClientId, Upload], otherwise: Tensor) -> Te
 class AveragingServer(Algorithm[State, Download, Upload, Memory]):
     """The server's half of FedAvg, for methods that differ from it on clients alone."""
 
-    sends: ClassVar[str] = BY_EXAMPLES
-    compute: ClassVar[str] = "as FedAvg"
-
     def start_server(self, start: FederationInfo) -> State:
         """Start from the common initial model."""
         return State(start.initial)
@@ -97,9 +92,6 @@ AnyDownload = TypeVar("AnyDownload", bound=HasModel)
 
 class FedAvgClient(Algorithm[AnyState, AnyDownload, Upload, None]):
     """The client's half of FedAvg, for methods that differ from it on the server alone, or by a penalty."""
-
-    sends: ClassVar[str] = BY_EXAMPLES
-    compute: ClassVar[str] = "as FedAvg"
 
     def personalise(self, client: Client, download: AnyDownload, memory: None) -> Personalised[None]:
         """Use the model that was sent as it is."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.partial_models import join, validate_part
+from fedfomo.algorithms.lg_fedavg import join, validate_part
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -69,6 +69,15 @@ def train_best(client: Client, models: Sequence[Tensor]) -> Choice:
     return Choice(cluster, Upload(client.train(models[cluster]), len(client.data.train)))
 
 
+def next_models(
+    state: State, uploads: Mapping[ClientId, Choice], trained: Mapping[ClientId, Upload], num: int
+) -> tuple[Tensor, ...]:
+    """Average each model over the clients that chose it; before there are all, choose those that lie far apart."""
+    if state.is_seeded:
+        return average_by_cluster(state.models, trained, {n: choice.cluster for n, choice in uploads.items()})
+    return farthest_models([trained[n].model for n in sorted(trained)], num, state.num_trainable)
+
+
 class SelectsCluster(Algorithm[State, Download, Choice, None]):
     """A server that sends all models, and a client that trains one of them and says which."""
 
@@ -119,15 +128,11 @@ class Ifca(SelectsCluster):
             return state
         # Every client counts alike, however many examples it has.
         alike = {n: Upload(choice.trained.model, 1) for n, choice in uploads.items()}
-        if state.is_seeded:
-            cluster_of = {n: choice.cluster for n, choice in uploads.items()}
-            models = average_by_cluster(state.models, alike, cluster_of)
-        else:
-            models = farthest_models([alike[n].model for n in sorted(alike)], self.num_clusters, state.num_trainable)
+        models = next_models(state, uploads, alike, self.num_clusters)
         if state.head is not None:
             body = average_uploads(alike, otherwise=state.models[0])
             models = tuple(torch.where(state.head > 0, model, body) for model in models)
-        return State(models, True, state.num_trainable, state.head)
+        return replace(state, models=models, is_seeded=True)
 
 
 @register("hypcluster", paper="Mansour et al., 2020")
@@ -152,9 +157,4 @@ class HypCluster(SelectsCluster):
         if not uploads:
             return state
         trained = {n: uploads[n].trained for n in sorted(uploads)}
-        if state.is_seeded:
-            cluster_of = {n: choice.cluster for n, choice in uploads.items()}
-            models = average_by_cluster(state.models, trained, cluster_of)
-        else:
-            models = farthest_models([t.model for t in trained.values()], self.num_hypotheses, state.num_trainable)
-        return State(models, True, state.num_trainable, None)
+        return replace(state, models=next_models(state, uploads, trained, self.num_hypotheses), is_seeded=True)

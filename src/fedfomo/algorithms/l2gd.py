@@ -61,7 +61,6 @@ class L2gd(Algorithm[State, Download, Upload, Memory]):
     """Every client trains its own model, which moves a share of the way to the mean of all once a round."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg"
 
     pull: Fraction = 0.3  # a = αλ/(np)
     """Share of the way to the mean that a client's model goes in each round."""

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
-from fedfomo.algorithms.partial_models import join, validate_part
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Algorithm, Personalised, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
@@ -70,13 +69,25 @@ def global_coordinates(layout: Layout, part: str, share: float) -> Tensor:
     return layout.mask(layers[len(layers) - math.ceil(share * len(layers) - 1e-9) :])
 
 
+def join(is_inside: Tensor, inside: Tensor, outside: Tensor) -> Tensor:
+    """Return the θ whose coordinates under the mask are `inside`, and `outside` elsewhere."""
+    theta = torch.empty(len(is_inside))
+    theta[is_inside] = inside
+    theta[~is_inside] = outside
+    return theta
+
+
+def validate_part(name: str, part: Tensor, size: int) -> str | None:
+    """Say what is wrong with a part of θ that should have so many coordinates, or return None."""
+    return None if len(part) == size else f"'{name}' has {len(part)} coordinates where {size} are shared"
+
+
 @register("lg-fedavg", paper="Liang et al., 2020")
 @dataclass(frozen=True)
 class LgFedAvg(Algorithm[State, Download, Upload, Memory]):
     """Share some layers with everybody and keep the others, after a warm-up of FedAvg."""
 
     sends: ClassVar[str] = "1 model each way in the warm-up, then its global layers; up with its number of examples"
-    compute: ClassVar[str] = "as FedAvg"
 
     global_part: Literal["auto", "conv", "upper"] = "auto"
     """The global layers: upper ones as in the paper, or convolutions as in the authors' code; auto: these, if any."""

@@ -33,7 +33,6 @@ class NoServer(Algorithm[None, None, None, Memory]):
     """Clients that start alike, and a server that does nothing."""
 
     sends: ClassVar[str] = "nothing"
-    compute: ClassVar[str] = "as FedAvg"
 
     def start_server(self, start: FederationInfo) -> None:
         """Keep nothing."""

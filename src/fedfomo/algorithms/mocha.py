@@ -97,7 +97,6 @@ class Mocha(Algorithm[State, Download, Upload, Memory]):
     """Every client trains its own model, held near those of the clients to which it turns out to be related."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg"
 
     lambda_: NonNegative = 0.03  # λ
     """Weight of the relations beside the clients' losses."""

@@ -74,7 +74,6 @@ class MochaRepository(Algorithm[State, Download, Upload, Memory]):
     """Own models under the all but inert penalty of a published implementation, errors included."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
-    compute: ClassVar[str] = "as FedAvg"
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with the common initial model for everybody's."""

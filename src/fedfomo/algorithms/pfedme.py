@@ -57,7 +57,6 @@ def passes(epochs: int, inner_steps: int) -> list[int]:
 class PFedMe(Algorithm[State, Download, Upload, Memory]):
     """Every client's model is drawn to a global one, which follows the clients' models in turn."""
 
-    sends: ClassVar[str] = "1 model down, 1 up with its number of examples"
     compute: ClassVar[str] = "as FedAvg, inner_steps of its epochs in one pass"
     steps: ClassVar[Steps] = "gradients"
 

@@ -23,7 +23,7 @@ def methods(arguments: list[str]) -> None:
     """Describe the methods."""
     config = parse("methods", MethodsConfig, arguments)
     from fedfomo.algorithms import ALGORITHMS, describe
-    from fedfomo.algorithms.own_methods import installed_methods
+    from fedfomo.algorithms.registry import installed_methods
     from fedfomo.runs.config import label_of
 
     if config.name is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
-from fedfomo.algorithms.own_methods import file_of
+from fedfomo.algorithms.registry import file_of
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.errors import InputError
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfomo.algorithms.own_methods import file_of
+from fedfomo.algorithms.registry import file_of
 from fedfomo.core.data import ClientData
 from fedfomo.core.determinism import THREADS, instructions, processor
 from fedfomo.datasets.heterogeneity import constant_accuracy

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
-from fedfomo.algorithms.own_methods import file_of
-from fedfomo.algorithms.registry import find_algorithm
+from fedfomo.algorithms.registry import file_of, find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.clustering import agreement, group_by_affinity
 from fedfomo.engine.run_dir import RunDirectory
