@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from fedfomo.algorithms.former_names import current_names
 from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
+from fedfomo.core.method_names import method_of
 from fedfomo.core.options import option_types, read_option, written
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import InputError, require, unknown
@@ -60,8 +61,11 @@ def make_algorithm(
     if isinstance(method, Algorithm):
         require(not options, f"options of {type(method).__name__} are set where it is made")
         return method
-    name, given = current_names(method, options or {}) if isinstance(method, str) else (method.__name__, options or {})
-    algorithm = find_algorithm(name) if isinstance(method, str) else method
+    if isinstance(method, str):
+        name, given = current_names(method_of(method), options or {})
+        algorithm = find_algorithm(name)
+    else:
+        name, given, algorithm = method.__name__, options or {}, method
     types = option_types(algorithm)
     values: dict[str, Any] = {}
     for option, value in given.items():
@@ -75,6 +79,7 @@ def make_algorithm(
 
 def find_algorithm(name: str) -> type[AnyAlgorithm]:
     """Return the class of a method: by its name, or as `path/to/file.py:Class`."""
+    name = method_of(name)
     found = ALGORITHMS.get(name) or find_own_algorithm(name)
     if found is None:
         raise unknown("method", name, ALGORITHMS)
@@ -83,7 +88,7 @@ def find_algorithm(name: str) -> type[AnyAlgorithm]:
 
 def file_of(name: str) -> Path | None:
     """Return the Python file that a method comes from; None: it is a method of the library or of a package."""
-    path, colon, _ = name.rpartition(":")
+    path, colon, _ = method_of(name).rpartition(":")
     return Path(path) if colon and path.endswith(".py") else None
 
 

@@ -25,6 +25,7 @@ Personalised federated learning: every client federates with the clients that he
   resume      continue a run or a comparison that was interrupted
   report      write an HTML report on a run: who helps whom, and which clients gain by federating;
               report compare: an HTML report that compares methods over several runs
+  runs        runs frame: every figure of every client and round as one tidy table
   export      write one client's model, for load_state_dict
   check       validate the data of your own sites before a run: counts, labels, duplicates
   methods     list the methods, or the options of one
@@ -42,6 +43,7 @@ COMMANDS = (
     "compare",
     "resume",
     "report",
+    "runs",
     "export",
     "check",
     "methods",

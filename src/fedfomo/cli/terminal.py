@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from fedfomo.errors import InputError, nearest, require, unknown
 from fedfomo.runs.config import CompareConfig, RunConfig, label_of
-from fedfomo.runs.config_io import RENAMED, build, load_toml
+from fedfomo.runs.config_io import RENAMED, build, load_toml, take_inline_options
 
 C = TypeVar("C")
 console = Console(highlight=False)
@@ -38,7 +38,9 @@ def parse(command: str, kind: type[C], arguments: Sequence[str], default: C | No
 
 def parse_run(arguments: list[str]) -> RunConfig:
     """Read the flags of `fedfomo run` over the values of a TOML file over the defaults for the data set."""
+    arguments, inline = _without_inline_options("--method", arguments)
     start = _read_start(RunConfig, arguments, {"method": 1})
+    start = dataclasses.replace(start, options={**start.options, **inline.get(label_of(start.method), {})})
     label = label_of(start.method)
     config, options = parse_with_options("run", RunConfig, arguments, {start.method: start.options}, start)
     return dataclasses.replace(config, options=options[label])
@@ -46,11 +48,23 @@ def parse_run(arguments: list[str]) -> RunConfig:
 
 def parse_comparison(arguments: list[str]) -> CompareConfig:
     """Read the flags of `fedfomo compare` over the values of a TOML file over the defaults for the data set."""
+    arguments, inline = _without_inline_options("--methods", arguments)
     start = _read_start(CompareConfig, arguments, {"methods": None})
+    merged = {label: {**start.options.get(label, {}), **options} for label, options in inline.items()}
+    start = dataclasses.replace(start, options={**start.options, **merged})
     methods = {method: start.options.get(label_of(method), {}) for method in ("local", *start.methods)}
     config, options = parse_with_options("compare", CompareConfig, arguments, methods, start)
     options = {label: of_method for label, of_method in {**start.options, **options}.items() if of_method}
     return dataclasses.replace(config, options=options)
+
+
+def _without_inline_options(flag: str, arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Take options out of methods that are written with them; return the words without, and the options by name."""
+    words = values_of(flag, arguments)
+    plain, options = take_inline_options(words)
+    renamed = {word: method for word, method in zip(words, plain, strict=True) if word != method}
+    renamed |= {f"{flag}={word}": f"{flag}={method}" for word, method in renamed.items()}
+    return [renamed.get(word, word) for word in arguments], options
 
 
 def parse_with_options(

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from fedfomo.core.local_training import Sgd
+from fedfomo.core.method_names import label_of as label_of
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import require, unknown
 from fedfomo.privacy.config import Privacy
@@ -100,11 +101,6 @@ class ExperimentConfig:
         )
 
 
-def label_of(method: str) -> str:
-    """Return the name by which a method is shown, and its options are given: the class, if it comes from a file."""
-    return method.rpartition(":")[2]
-
-
 @dataclass(frozen=True)
 class RunConfig:
     """Run one method, and write its settings, log, models and scores to a folder.
@@ -134,7 +130,8 @@ class CompareConfig:
     """
 
     methods: tuple[str, ...] = ("local", "fedavg", "fedavg-finetuned", "fedfomo")
-    """Methods of `fedfomo methods`, or all; your own as path/to/file.py:Class."""
+    """Methods of `fedfomo methods`, or all; your own as path/to/file.py:Class. One method several times, each under a
+    name of your own and with its options: fomo5=fedfomo:num_downloads=5 fomo10=fedfomo:num_downloads=10."""
     options: tyro.conf.Suppress[Mapping[str, Mapping[str, Any]]] = field(default_factory=dict[str, Any])
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds; every method is run once with each."""

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 import msgspec
 import tomli_w
 
+from fedfomo.core.method_names import split_options
 from fedfomo.core.options import field_of, written
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.privacy.config import Privacy
@@ -209,6 +210,10 @@ def _take_options(table: dict[str, Any], known: set[str], path: Path) -> Any:
     else:
         pairs: tuple[str, ...] = convert(tuple[str, ...], old, f"'options' in {path}")
         of_run = parse_options(pairs) if is_single else _add_dotted(tables, pairs)
+    if not is_single and isinstance(table.get("methods"), list | tuple):
+        methods = convert(tuple[str, ...], table["methods"], f"'methods' in {path}")
+        table["methods"], inline = take_inline_options(methods)
+        tables = {**tables, **{label: {**tables.get(label, {}), **of_method} for label, of_method in inline.items()}}
     by_label = {label: {field_of(n): v for n, v in options.items()} for label, options in tables.items()}
     if not is_single:
         return by_label
@@ -216,6 +221,18 @@ def _take_options(table: dict[str, Any], known: set[str], path: Path) -> Any:
     for other in by_label:
         require(other == label, f"[{other}] in {path} is no table of settings, nor of the method {label}, which runs")
     return {**of_run, **by_label.get(label, {})}
+
+
+def take_inline_options(methods: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Take options out of methods that are written with them, `fomo5=fedfomo:num_downloads=5`; return them by name."""
+    plain: list[str] = []
+    options: dict[str, dict[str, Any]] = {}
+    for written_so in methods:
+        method, pairs = split_options(written_so)
+        plain.append(method)
+        if pairs:
+            options[label_of(method)] = parse_options(pairs)
+    return plain, options
 
 
 def _add_dotted(tables: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.algorithms.registry import file_of, find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.clustering import agreement, group_by_affinity
+from fedfomo.core.method_names import method_of
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import make_folder, write_atomically
@@ -79,8 +80,8 @@ class PreparedRun:
 
 def absolute_method(method: str) -> str:
     """Name the file of a method so that it is found from anywhere."""
-    file = file_of(method)
-    return method if file is None else f"{file.absolute()}:{label_of(method)}"
+    file, plain = file_of(method), method_of(method)
+    return method if file is None else f"{method.removesuffix(plain)}{file.absolute()}:{label_of(plain)}"
 
 
 def start_run(config: RunConfig, folder: Path, prepared: AnyPrepared) -> None:

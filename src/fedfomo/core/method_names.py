@@ -1,0 +1,31 @@
+"""How methods are written: `fedfomo`, `my_methods.py:MyMethod`, and with a name of one's own, `fomo5=fedfomo`."""
+
+from __future__ import annotations
+
+import re
+
+OWN_NAME = re.compile(r"([\w][\w.-]*)=(.+)", re.DOTALL)
+
+
+def method_of(written: str) -> str:
+    """Return a method without the name that a user gave it: `fedfomo` of `fomo5=fedfomo`."""
+    found = OWN_NAME.fullmatch(written)
+    return found[2] if found else written
+
+
+def label_of(written: str) -> str:
+    """Return the name by which a method is shown, and its options are given.
+
+    It is the user's own, if there is one; otherwise the method's, or its class, if it comes from a file.
+    """
+    found = OWN_NAME.fullmatch(written)
+    return found[1] if found else written.rpartition(":")[2]
+
+
+def split_options(written: str) -> tuple[str, list[str]]:
+    """Take apart `fomo5=fedfomo:num_downloads=5,epsilon=0.1`: the named method, and its options as name=value."""
+    method = method_of(written)
+    _, colon, last = method.rpartition(":")
+    if not colon or "=" not in last:
+        return written, []
+    return written.removesuffix(f":{last}"), last.split(",")
