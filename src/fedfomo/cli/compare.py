@@ -29,11 +29,12 @@ def start_comparison(config: CompareConfig, name: str) -> Path:
     from fedfomo.runs.own_problem import prepare_any
     from fedfomo.runs.run import absolute_method, absolute_paths, runs_of
 
-    for planned in runs_of(config):  # refuse before anything is written
-        make_algorithm(planned.method, planned.options)
+    algorithms = {run.method: make_algorithm(run.method, run.options) for run in runs_of(config)}
     methods = tuple(map(absolute_method, config.methods))
     config = replace(config, methods=methods, setting=absolute_paths(config.setting))
     prepared = prepare_any(config.setting, config.seeds[0])
+    for algorithm in algorithms.values():  # refuse before anything is written
+        prepared.problem.check(algorithm)
     with folder_for(config.out, name) as folder:
         write_atomically(folder / "config.toml", write_toml(config).encode())
         finish_comparison(folder, config, prepared)

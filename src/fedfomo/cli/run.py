@@ -31,9 +31,10 @@ def run(arguments: list[str]) -> None:
     from fedfomo.runs.own_problem import prepare_any
     from fedfomo.runs.run import absolute_method, absolute_paths, start_run
 
-    make_algorithm(config.method, config.options)  # refuse before anything is written
+    algorithm = make_algorithm(config.method, config.options)  # refuse before anything is written
     config = replace(config, method=absolute_method(config.method), setting=absolute_paths(config.setting))
     prepared = prepare_any(config.setting, config.seed)
+    prepared.problem.check(algorithm)
     with folder_for(config.out, label_of(config.method)) as folder:
         start_run(config, folder, prepared)
         finish_run(folder, config, prepared)

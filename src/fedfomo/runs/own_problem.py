@@ -1,8 +1,9 @@
 """A problem in a user's own Python file, prepared as a named data set is: every command that runs methods takes it.
 
 The file defines `make_model` and `sites`, or `problem`. `sites` is what `federate` takes, or a function that returns
-it; a function may take the seed. Optional are `loss`, `metric`, `metrics`, `primary`, `trainer`, `groups` (the true
-group of every site, in order) and `validation_fraction`. `problem` is a `FederatedProblem`, or a function of the seed.
+it; a function may take the seed. Optional are `loss`, `metric`, `metrics`, `primary`, `trainer`, `share`, `keep`,
+`validation_fraction` and `groups` (the true group of every site, in order). `problem` is a `FederatedProblem`, or a
+function of the seed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fedfomo.core.data import ClientData
 from fedfomo.core.device import resolve_device
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import objective_of
+from fedfomo.core.own_loop import as_trainer, refuse_ignored_training
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import InputError, require
 from fedfomo.runs.config import ExperimentConfig
@@ -82,7 +84,7 @@ def prepare_file(setting: ExperimentConfig, seed: int) -> PreparedFile:
     if has_problem:
         problem, names = _given_problem(module, setting, seed)
     else:
-        problem, names = _problem_of_sites(module, setting, seed, trainer or setting.training)
+        problem, names = _problem_of_sites(module, setting, seed, None if trainer is None else as_trainer(trainer))
     notes = tuple(note for name, own in zip(names, problem.clients, strict=True) for note in notes_of(name, own))
     simulation = setting.simulation(default_workers=os.cpu_count() or 1)
     if problem.model.device.type != "cpu":
@@ -131,27 +133,29 @@ def read_sites(module: ModuleType, path: Path, seed: int) -> Mapping[str, Any]:
 
 
 def _problem_of_sites(
-    module: ModuleType, setting: ExperimentConfig, seed: int, trainer: LocalTrainer
+    module: ModuleType, setting: ExperimentConfig, seed: int, trainer: LocalTrainer | None
 ) -> tuple[FederatedProblem, tuple[str, ...]]:
     path = Path(setting.dataset)
     sites = read_sites(module, path, seed)
     require(hasattr(module, "make_model"), f"{path} has no function make_model()")
-    can_train = hasattr(trainer, "train") and not isinstance(trainer, type)
-    require(can_train, f"trainer in {path} must be an object such as fedfomo.Trainer(...), not {trainer!r}")
     objective = objective_of(
         getattr(module, "loss", "classification"),
         *(getattr(module, name, None) for name in ("metric", "metrics", "primary")),
     )
     fraction = getattr(module, "validation_fraction", VALIDATION_FRACTION)
     data = [client_data(name, site, fraction, seed) for name, site in sites.items()]
-    network = build_module(module.make_model, seed).to(resolve_device(setting.device))
-    model = build_model(network, objective, data)
+    network = build_module(module.make_model, seed)
+    if trainer is None:
+        refuse_ignored_training(network)
+    model = build_model(network.to(resolve_device(setting.device)), objective, data)
     initial = model.read()
     for name, own in zip(sites, data, strict=True):
         check_data(name, own, model, initial)
     groups = _groups(getattr(module, "groups", None), len(sites), path)
+    trainer = trainer or setting.training
     problem = FederatedProblem(model, initial, data, trainer, seed, groups, groups, setting.privacy)
-    return problem, tuple(sites)
+    parts = {name: _patterns(getattr(module, name, ())) for name in ("share", "keep")}
+    return replace(problem, **parts), tuple(sites)
 
 
 def _given_problem(
@@ -179,6 +183,10 @@ def _groups(given: Any, number: int, path: Path) -> tuple[int, ...] | None:
     is_right = isinstance(given, Sequence) and len(cast(Sequence[Any], given)) == number
     require(is_right, f"groups in {path} must be one whole number for each of the {number} sites")
     return tuple(int(group) for group in given)
+
+
+def _patterns(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _named(part: str, setting: ExperimentConfig) -> str:

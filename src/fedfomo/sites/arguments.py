@@ -14,6 +14,9 @@ from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config import label_of
 from fedfomo.runs.run import absolute_method
 
+NamedMethod = str | AnyAlgorithm | tuple[str, Mapping[str, Any]]
+"""A method's name, an algorithm object, or a name with options."""
+
 
 @dataclass(frozen=True)
 class PlannedMethod:
@@ -69,6 +72,24 @@ def planned_methods(
     # The same method with and without options: both are run, in folders of their own.
     label = label_of(name) + ("-with-options" if name in [other.name for other in others] else "")
     return [PlannedMethod(label, name, algorithm, given), *others]
+
+
+def named_methods(methods: Mapping[str, NamedMethod]) -> list[PlannedMethod]:
+    """Return methods under names of the user's own, and training alone behind them."""
+    is_mapping = isinstance(methods, Mapping) and len(methods) > 0  # pyright: ignore[reportUnnecessaryIsInstance]
+    require(is_mapping, f'methods are methods by name, such as {{"fomo5": ("fedfomo", {{...}})}}, not {methods!r}')
+    planned: list[PlannedMethod] = []
+    for label, given in methods.items():
+        is_name = label_of(f"{label}=fedfomo") == label
+        require(is_name, f"'{label}' cannot name a method: use letters, digits, dots, hyphens and underscores")
+        method, options = given if isinstance(given, tuple) else (given, {})
+        require(isinstance(options, Mapping), f"options of '{label}' are a mapping by name, not {options!r}")  # pyright: ignore[reportUnnecessaryIsInstance]
+        found, *_ = planned_methods(method, options, ())
+        name = found.name if label_of(found.name) == label else f"{label}={found.name}"
+        planned.append(PlannedMethod(label, name, found.algorithm, found.options))
+    if "local" not in methods:
+        planned.append(PlannedMethod("local", "local", make_algorithm("local"), {}))
+    return planned
 
 
 def _name_of(algorithm: object) -> str:

@@ -39,6 +39,7 @@ from fedfomo.report.page import write_report
 from fedfomo.report.text import contributors_of
 from fedfomo.runs.callbacks import RunBar, track_run
 from fedfomo.runs.config import label_of
+from fedfomo.runs.frame import frame_of
 from fedfomo.runs.own_sites import (
     SitesConfig,
     check_same_call,
@@ -67,7 +68,14 @@ from fedfomo.runs.site_data import (
 from fedfomo.simulation.callbacks import Callback, Callbacks
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.sites.arguments import PlannedMethod, check_types, chosen_seeds, planned_methods
+from fedfomo.sites.arguments import (
+    NamedMethod,
+    PlannedMethod,
+    check_types,
+    chosen_seeds,
+    named_methods,
+    planned_methods,
+)
 
 T = TypeVar("T")
 
@@ -119,6 +127,13 @@ class FederationResult:
             warnings.warn(f"the report holds scores alone, since {reason}", stacklevel=2)
             return build_report_data(load(self.folder, (), reason, runs.algorithms))
 
+    def frame(self) -> Any:
+        """Return every figure of every site, round, method and seed as a tidy pandas DataFrame."""
+        runs = self._runs
+        assert runs is not None  # noqa: S101 - only `federate` makes results
+        folders = [folder for own in (self, *self.further_seeds.values()) if own._runs for folder in own._runs.prepared]
+        return frame_of(folders)
+
     def report(self, path: str | Path = "report.html") -> Path:
         """Write one HTML file that shows who benefits from whom, and whether federating pays for each site."""
         return write_report(self.report_data, Path(path))
@@ -161,6 +176,7 @@ def federate(
     *,
     method: str | AnyAlgorithm = "fedfomo",
     options: Mapping[str, Any] | None = None,
+    methods: Mapping[str, NamedMethod] | None = None,
     rounds: int = 20,
     participation: float = 1.0,
     trainer: LocalTrainer | TrainFunction | None = None,
@@ -188,6 +204,8 @@ def federate(
         sites: By name, (train, target) or (train, validation, test), each a pair (inputs, labels) or a `Dataset`.
         method: The name of a method, "path/to/file.py:Class", or an algorithm object.
         options: Options of the method, where it is given by name.
+        methods: Methods under names of your own, in place of method, options and baselines: {"fomo5": ("fedfomo",
+            {"num_downloads": 5}), "fedavg": "fedavg"}. The result is that of the first; report and `frame` have all.
         rounds: Communication rounds.
         participation: Share of the sites that take part in a round. Training alone happens in every round.
         trainer: How sites train: `Sgd(…)`, the default, `Trainer(…)` with any torch optimiser, or a function
@@ -223,8 +241,13 @@ def federate(
     objective = objective_of(loss, metric, metrics, primary)
     trainer, privacy = None if trainer is None else as_trainer(trainer), privacy or Privacy()
     simulation = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
-    methods = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
-    call: dict[str, Any] = {"method": methods[0].name, "options": methods[0].options, "rounds": rounds}
+    if methods is None:
+        planned = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
+    else:
+        is_alone = method == "fedfomo" and not options and baselines in ((), ("fedavg",))
+        require(is_alone, "methods= names all methods that run: leave out method, options and baselines")
+        planned = named_methods(methods)
+    call: dict[str, Any] = {"method": planned[0].name, "options": planned[0].options, "rounds": rounds}
     call |= {"participation": participation, "trainer": trainer or Sgd(), "loss": loss, "metric": metric}
     call |= {"validation_fraction": validation_fraction}
     if metrics:
@@ -236,10 +259,10 @@ def federate(
     chosen = chosen_seeds(seed, seeds)
     keeper = _Keeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)
     prepared = [
-        _prepare(make_model, sites, objective, trainer, privacy, each, call, methods, simulation, keeper.folder)
+        _prepare(make_model, sites, objective, trainer, privacy, each, call, planned, simulation, keeper.folder)
         for each in chosen
     ]
-    write_parts(keeper.folder, [method.label for method in methods], chosen, list(sites))
+    write_parts(keeper.folder, [method.label for method in planned], chosen, list(sites))
     first, *others = [_play(runs, keeper) for runs in prepared]
     return replace(first, further_seeds={other.seed: other for other in others})
 
