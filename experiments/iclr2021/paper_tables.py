@@ -14,7 +14,8 @@ SHARED = MethodConfig("fedavg-shared", "FedAvg + Data", "fedavg-shared")
 FEDPROX = MethodConfig("fedprox", "FedProx", "fedprox")
 LG_FEDAVG = MethodConfig("lg-fedavg", "LG-FedAvg", "lg-fedavg")
 MOCHA = MethodConfig("mocha", "MOCHA", "mocha")
-CFL = MethodConfig("cfl", "Clustered FL (CFL)", "cfl")
+# As when its cells were computed, and as validation chose on features: the default hardly ever splits there.
+CFL = MethodConfig("cfl", "Clustered FL (CFL)", "cfl", ("separation=0",))
 PER_FEDAVG = MethodConfig("per-fedavg", "Per-FedAvg", "per-fedavg")
 PFEDME = MethodConfig("pfedme", "pFedMe", "pfedme")
 FOMO_5 = MethodConfig("fedfomo-5", "FedFomo (n = 5)", "fedfomo", ("num_downloads=5",))
@@ -32,6 +33,16 @@ TUNED = MethodConfig("fedavg-tuned-on-validation", "FedAvg, tuned on validation 
 
 PAPER_METHODS = (LOCAL, FEDAVG, SHARED, FEDPROX, LG_FEDAVG, MOCHA, CFL, PER_FEDAVG, PFEDME, FOMO_5, FOMO_10)
 """The rows of the paper's tables, in its order."""
+CORRECTED_METHODS = tuple(
+    {
+        # Holds clients near without holding them back, where the default of 0.1 costs tens of points.
+        "fedprox": replace(FEDPROX, options=("mu=0.01",)),
+        # An eighth of the meta-step: beyond, directions of large curvature are pushed uphill.
+        "per-fedavg": replace(PER_FEDAVG, options=("alpha=0.0125",)),
+    }.get(method.name, method)
+    for method in PAPER_METHODS
+)
+"""The same rows, with settings that do not stand in a rival's way; for all cells without an older result."""
 EXTRA_METHODS = (LOCAL_BEST, FINE_TUNED, DITTO, ORACLE, MOCHA_REPOSITORY)
 """Rows that the paper's tables lack; the first is FedFomo without anybody else's model."""
 CONTROL_METHODS = (LOCAL_ALL, TUNED)
@@ -170,7 +181,7 @@ TABLES: dict[str, Table] = {
                 for dataset, label in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"))
                 for clients in (15, 100)
             ),
-            _rows(PAPER_METHODS, (FINE_TUNED, DITTO)),
+            _rows(CORRECTED_METHODS, (FINE_TUNED, DITTO)),
         ),
         Table("table2", "CIFAR-10, latent distributions, 15 clients", _latent("cifar10"), _rows(PAPER_METHODS)),
         Table(
@@ -234,7 +245,7 @@ TABLES: dict[str, Table] = {
             "table2-imagenet",
             "CIFAR-10, latent distributions of ImageNet features, 15 clients",
             _latent("cifar10", imagenet=True),
-            _rows(PAPER_METHODS, (FINE_TUNED, ORACLE, PLUS)),
+            _rows(CORRECTED_METHODS, (FINE_TUNED, ORACLE, PLUS)),
         ),
         Table(
             "table3-imagenet",
@@ -243,14 +254,14 @@ TABLES: dict[str, Table] = {
                 Column("CIFAR-10", NEW_OOD_5),
                 Column("CIFAR-100", Setting("cifar100", "ood", 5, imagenet=True)),
             ),
-            _rows(PAPER_METHODS, (FINE_TUNED, ORACLE, PLUS)),
+            _rows(CORRECTED_METHODS, (FINE_TUNED, ORACLE, PLUS)),
             runs=5,
         ),
         Table(
             "table5-imagenet",
             "CIFAR-100, latent distributions of ImageNet features, 15 clients",
             _latent("cifar100", imagenet=True),
-            _rows(PAPER_METHODS, (FINE_TUNED, ORACLE, PLUS)),
+            _rows(CORRECTED_METHODS, (FINE_TUNED, ORACLE, PLUS)),
         ),
     )
 }
