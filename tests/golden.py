@@ -318,8 +318,8 @@ def of_sites(parts: int = 2, layers: str = "residual", **arguments: Any) -> Dige
     arguments = {"rounds": 3, "trainer": Sgd(batch_size=10, epochs=1), "workers": 0} | arguments
     federated = federate(make_model, sites, **arguments)
     figures = {
-        "scores": {site: astuple(score) for site, score in federated.scores.items()},
-        "local_scores": {site: astuple(score) for site, score in federated.local_scores.items()},
+        "scores": {site: astuple(score)[:3] for site, score in federated.scores.items()},
+        "local_scores": {site: astuple(score)[:3] for site, score in federated.local_scores.items()},
         "affinity": None if federated.affinity is None else federated.affinity.tolist(),
         "taken": None if federated.mixing is None else federated.mixing.tolist(),
         "traffic": astuple(federated.traffic),
