@@ -50,7 +50,7 @@ def test_auc_leads_a_report_with_accuracy_beside_it(browser: Any, tmp_path: Path
     sites = {"leeds": (part(30, False), part(80, False)), "turin": (part(30, True), part(80, False))}
     result = fedfomo.federate(lambda: nn.Linear(3, 2), sites, rounds=4, workers=0, metrics={"auc": auc}, out=tmp_path)
     turin = result.report_data.sentences[1]
-    assert turin.startswith("turin: auc ")
+    assert turin.startswith(f"turin: auc {result.scores['turin'].metric:.3g} instead of ")
     assert result.report_data.next_steps[1].text == "Join."
     own = result.report_data.methods[-1]
     gain = own.gains[1]

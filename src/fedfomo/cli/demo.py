@@ -80,10 +80,10 @@ def _post_offices(config: DemoConfig) -> Path:
     from fedfomo.sites.federate import federate
 
     console.print(
-        f"{len(OFFICES)} post offices learn to read handwritten digits. Scanners turn images: upright, sideways or upside"
-        f" down.\nThree offices have a new scanner: they train on one kind of image and have to read another."
-        f"\nEach office has {TRAIN} labelled images to train on, {round(TARGET / 4)} of the kind that it reads to choose models"
-        f" by,\nand {TARGET - round(TARGET / 4)} to test them. Offices exchange models, not images.\n",
+        f"{len(OFFICES)} post offices learn to read handwritten digits. Scanners turn images: upright, sideways or"
+        f" upside down.\nThree offices have a new scanner: they train on one kind of image and have to read another."
+        f"\nEach office has {TRAIN} labelled images to train on, {round(TARGET / 4)} of the kind that it reads to"
+        f" choose models by,\nand {TARGET - round(TARGET / 4)} to test them. Offices exchange models, not images.\n",
         soft_wrap=True,
     )
     with folder_for(config.out, "demo") as folder:

@@ -166,6 +166,8 @@ def _gain(ended: FinalResult, local: FinalResult, client: int) -> Estimate | Non
 
 
 def _is_share(source: ReportInput) -> bool:
+    if any(ended.is_of_sets for ended in source.ended.values()):
+        return False  # an AUC of 0.9 is no 90 % of anything
     ends = [score.metric for ended in source.ended.values() for score in ended.scores.values()]
     course: list[float | None] = [score["metric"] for line in source.lines for score in line["after_update"].values()]
     known = [value for value in (*ends, *course) if value is not None and math.isfinite(value)]
