@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import tyro
 from fedfomo.cli.terminal import choose, console, parse, parse_with_options, values_of, warn
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
 from fedfomo.errors import InputError, require
+from fedfomo.io import to_json
 from fedfomo.runs.config import label_of
 
 FOLDER = Path("federation")
@@ -79,7 +81,14 @@ class SiteConfig:
 
 @dataclass(frozen=True)
 class StatusConfig(FolderConfig):
-    """Show the progress of a federation, which sites answer, and whether its delivery log is intact."""
+    """Show the progress of a federation, or in a site's folder that of the site; end with 1 if something is wrong.
+
+    That is a federation in which no round is complete for too long, a delivery log that was tampered with, or a site
+    that is not running, or not let in.
+    """
+
+    json: bool = False
+    """Show it as JSON, for programs."""
 
 
 def deploy(arguments: list[str]) -> None:
@@ -177,10 +186,22 @@ def site(arguments: list[str]) -> None:
 def status(arguments: list[str]) -> None:
     """Show the progress of a federation."""
     config = parse("deploy status", StatusConfig, arguments)
-    from fedfomo.deployment.status import sentences
+    from fedfomo.deployment import site_status
+    from fedfomo.deployment import status as server_status
 
-    for sentence in sentences(FederationFolder(config.folder)):
-        console.print(sentence, soft_wrap=True, markup=False)
+    if (config.folder / "site.json").exists():
+        site = SiteFolder(config.folder)
+        facts, sentences = site_status.facts(site), site_status.sentences(site)
+    else:
+        folder = FederationFolder(config.folder)
+        facts, sentences = server_status.facts(folder), server_status.sentences(folder)
+    if config.json:
+        sys.stdout.write(to_json(facts, indent=1) + "\n")
+    else:
+        for sentence in (*sentences, *(f"PROBLEM: {problem}" for problem in facts["problems"])):
+            console.print(sentence, soft_wrap=True, markup=False)
+    if facts["problems"]:
+        raise SystemExit(1)
 
 
 def what_leaves(site: SiteFolder) -> str:

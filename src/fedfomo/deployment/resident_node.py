@@ -6,6 +6,7 @@ the server sends is run here: a request is data, and what is done with it is thi
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -25,7 +26,8 @@ from fedfomo.deployment.encryption import DecryptionError
 from fedfomo.deployment.fleet_connection import FleetConnection, LinkError
 from fedfomo.deployment.flower_records import content_of, deadline, introduction, record_of
 from fedfomo.deployment.settings import SITE_VARIABLE, SiteFolder
-from fedfomo.io import printable
+from fedfomo.deployment.site_status import is_finished
+from fedfomo.io import printable, write_atomically
 
 SHORTEST, LONGEST, GROWTH = 0.2, 2.0, 1.2  # seconds between looks for a request: the longer nothing comes, the fewer
 RUN_IS_OVER = 403  # an answer of the SuperLink
@@ -56,11 +58,11 @@ class ResidentNode:
                 self._say("on line: waiting for the server's requests")
                 self._serve(connection)
             except LinkError as error:
-                self._say(f"{error}; trying again")
+                self._say_apart(f"{error}; trying again")
             except httpx.HTTPStatusError as error:  # it is struck off, or the SuperLink is another one
                 log.warning("the server answers with %d", error.response.status_code)
             except (httpx.HTTPError, OSError) as error:
-                self._say(f"the connection to the server broke ({type(error).__name__}); trying again")
+                self._say_apart(f"the connection to the server broke ({type(error).__name__}); trying again")
             finally:
                 connection.close()
             self._stop.wait(PAUSE)
@@ -109,10 +111,19 @@ class ResidentNode:
         log.warning("a message is refused: %s", printable(fault))
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, printable(fault)), reply_to=message)
 
-    def _say(self, words: str) -> None:
+    def _say_apart(self, words: str) -> None:
+        """Say why the server is not to be had: once all rounds are complete, there is nothing wrong with that."""
+        if is_finished(self._site):
+            self._say("the server has ended; this site may be stopped, or wait for another run")
+        else:
+            self._say(words, is_fault=True)
+
+    def _say(self, words: str, is_fault: bool = False) -> None:
         if words != self._told:
             self._told = words
             self._tell(words)
+            state = {"words": words, "is_fault": is_fault, "time": time.time()}
+            write_atomically(self._site.words, json.dumps(state).encode())
 
 
 def main() -> None:

@@ -81,6 +81,7 @@ class _ServerRun(Runner):
         self._run_dir = run_dir
         self._cohort: list[ClientId] = []  # of the last round
         self._seconds = 0.0  # that it took
+        self._since = time.time()  # when the last round was complete, or the server was started
         self._connections = SiteConnections(grid, folder)
         constants = {
             "federation": folder.identity(),
@@ -125,6 +126,7 @@ class _ServerRun(Runner):
         return CompletedRound(result, self._log_line(round, result), self._transport.after_training)
 
     def on_round_saved(self, round: int, completed: CompletedRound) -> None:
+        self._since = time.time()
         self._tell_status(round + 1, self._cohort, completed.result.refused, completed.result.suspected, self._seconds)
 
     def _until_enough_answer(self, round: int, state: Any) -> tuple[RoundResult[Any], list[ClientId]]:
@@ -197,7 +199,8 @@ class _ServerRun(Runner):
 
     def _tell_waiting(self, rounds_done: int, online: list[str], missing: list[str]) -> None:
         status = {"rounds_done": rounds_done, "rounds": self._config.rounds, "online": online, "missing": missing}
-        write_atomically(self._folder.status, json.dumps({**status, "time": time.time()}, indent=1).encode())
+        times = {"since": self._since, "time": time.time()}
+        write_atomically(self._folder.status, json.dumps({**status, **times}, indent=1).encode())
 
     def _tell_status(
         self,
@@ -221,6 +224,7 @@ class _ServerRun(Runner):
             "bytes_sent": self._connections.bytes_sent,
             "bytes_received": self._connections.bytes_received,
             "seconds": seconds,
+            "since": self._since,
             "time": time.time(),
         }
         write_atomically(self._folder.status, json.dumps(status, indent=1).encode())

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.settings import SiteFolder
+from fedfomo.deployment.site_status import is_finished
 from fedfomo.errors import require
 from fedfomo.io import PRIVATE, read_json, read_lines
 from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportData, ReportInput, Reproduce
@@ -21,7 +22,7 @@ ADVICE = "`fedfomo deploy site --alone` trains alone beside the federation, so t
 def conclude(site: SiteFolder) -> str | None:
     """Write the site's report once it has all it needs, and return its sentence; None: something is missing still."""
     final = _final(site)
-    if final is None or not (site.alone / "result.json").exists() or final["round"] < final["rounds"]:
+    if final is None or not (site.alone / "result.json").exists() or not is_finished(site):
         return None
     return write_site_report(site).sentences[0]
 
@@ -42,7 +43,7 @@ def load_site(site: SiteFolder) -> ReportInput:
     require(bool(lines) and final is not None, f"{site.path} has answered no request yet: there is nothing to report")
     asked = read_json(site.asked, LOST)
     ended: dict[str, FinalResult] = {}
-    if final is not None and final["round"] >= final["rounds"]:
+    if final is not None and is_finished(site):
         ended[asked["method"]] = _result(final, sum(line["bytes_up"] for line in lines))
     alone = site.alone / "result.json"
     if alone.exists() and ended:

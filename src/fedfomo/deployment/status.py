@@ -13,6 +13,9 @@ from fedfomo.deployment.settings import FederationFolder
 from fedfomo.errors import listed
 from fedfomo.io import printable, read_json
 
+LOST = "it is written anew after the next round"
+PATIENCE = 60.0  # seconds beyond all deadlines before a federation counts as stalled
+
 
 def sentences(folder: FederationFolder) -> Iterator[str]:
     """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
@@ -22,7 +25,7 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
         if site.has_left:
             yield f"{site.name}: has left"
     if folder.status.exists():
-        yield from _progress(read_json(folder.status, "it is written anew after the next round"))
+        yield from _progress(read_json(folder.status, LOST))
     else:
         yield "no round is complete yet"
     if folder.result.exists():
@@ -30,6 +33,29 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
     head, fault = examine(folder.deliveries, folder.has_run)
     if head.lines or fault:
         yield f"delivery log: {head.lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
+
+
+def facts(folder: FederationFolder) -> dict[str, Any]:
+    """Return the same for programs; `problems` has what somebody should look after."""
+    config = folder.config()
+    status = read_json(folder.status, LOST) if folder.status.exists() else {}
+    head, fault = examine(folder.deliveries, folder.has_run)
+    problems = [] if fault is None else [f"the delivery log was tampered with: {fault}"]
+    quiet = time.time() - status.get("since", status.get("time", time.time()))
+    longest = 2 * config.deadline + config.startup_timeout + PATIENCE
+    if quiet > longest and not folder.result.exists():
+        why = status.get("again") or "the server may not be running"
+        problems.append(
+            f"no round was complete for {quiet:.0f} s, and one takes {config.deadline:.0f} s at most: {why}"
+        )
+    return {
+        **status,
+        "method": config.method,
+        "sites": [site.name for site in folder.members()],
+        "is_finished": folder.result.exists(),
+        "log": {"lines": head.lines, "fault": fault},
+        "problems": problems,
+    }
 
 
 def _progress(status: dict[str, Any]) -> Iterator[str]:
