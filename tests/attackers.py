@@ -51,8 +51,15 @@ def send_noise(client: Client, download: Any, memory: Any, trained: Trained[Any,
 
 def flip_sign(client: Client, download: Any, memory: Any, trained: Trained[Any, Any]) -> Trained[Any, Any]:
     """Undo the training, four times over."""
-    began = download.model if memory is None else memory.reference
+    began = _began(download, memory)
     return uploading(trained, began - 4 * (trained.upload.model - began))
+
+
+def _began(download: Any, memory: Any) -> Tensor:
+    """Return where the training started: FedFomo+ is sent that, FedFomo made it, FedAvg is sent nothing else."""
+    if hasattr(download, "start"):
+        return download.start
+    return download.model if memory is None else memory.reference
 
 
 def send_scaled(client: Client, download: Any, memory: Any, trained: Trained[Any, Any]) -> Trained[Any, Any]:

@@ -227,8 +227,7 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         fresh = (own, *download.models)
         candidates = (start, *fresh, *before)
         losses = client.validation_losses(candidates)
-        can_judge = len(client.data.validation) > 0
-        shares = softmax_shares(losses if can_judge else torch.zeros_like(losses), self.beta)
+        shares = self.shares(losses, len(client.data.validation))
         mixture = mix(start, candidates, shares)
         judged = slice(1, 1 + len(fresh))
         distances = distances_from(start, fresh, client.num_trainable)
@@ -244,3 +243,7 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         """Upload the training that was evaluated: local training would repeat it."""
         own = download.start if memory.own is None else memory.own
         return Trained(Upload(own, len(client.data.train), memory.findings), memory, own)
+
+    def shares(self, losses: Tensor, num_examples: int) -> Tensor:
+        """Return q, by losses on so many validation examples; without any, all candidates weigh the same."""
+        return softmax_shares(losses if num_examples else torch.zeros_like(losses), self.beta)

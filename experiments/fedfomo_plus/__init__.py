@@ -1,0 +1,1 @@
+"""FedFomo+: how its form was chosen, and the numbers of its page."""
