@@ -57,7 +57,7 @@ class Regime:
     @property
     def has_groups(self) -> bool:
         """Whether clients are in groups that the oracle knows."""
-        return self.scenario["scenario"] in ("latent", "ood", "pairs")
+        return self.scenario["scenario"] in ("latent", "ood", "pairs", "concept")
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,12 @@ def _latent(number: int, dataset: str = "cifar10") -> Regime:
     )
 
 
+def _concept(number: int) -> Regime:
+    words = {2: "two", 3: "three"}[number]
+    label = f"CIFAR-10, labels permuted by {words} groups"
+    return Regime(f"cifar10-concept-d{number}", label, {"scenario": "concept", "distributions": number})
+
+
 NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 FOREIGN_PAIRS = {"scenario": "pairs", "distributions": 5, "shuffle_targets": True}
 
@@ -177,6 +183,8 @@ def _regimes() -> Iterator[Regime]:
         yield from (others[name] for name in ("dirichlet", "pathological", "iid", "pairs", "pairs-ood"))
         yield from (_latent(number, dataset) for number in (3, 10, 4))
         yield others["many"]
+        if dataset == "cifar10":
+            yield from map(_concept, (2, 3))
 
 
 REGIMES: dict[str, Regime] = {regime.name: regime for regime in _regimes()}
