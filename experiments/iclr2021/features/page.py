@@ -48,9 +48,10 @@ def headline(store: Store) -> str:
     plus = Counter[Outcome](one.outcome(PLUS) for one in found if one.leads(PLUS))
     summary = (
         f"Rivals with two seeds or more are compared, of {len(RIVALS)}. Decided for FedFomo in {decided[FEDFOMO]} of"
-        f" {len(found)} regimes: {_counted(counts)}. Decided for FedFomo+ in {decided[PLUS]} of {sum(plus.values())}:"
-        f" {_counted(plus)}."
     )
+    summary += f" {len(found)} regimes: {_counted(counts)}."
+    if plus:
+        summary += f" Decided for FedFomo+ in {decided[PLUS]} of {sum(plus.values())}: {_counted(plus)}."
     return "\n".join(lines) + "\n\n" + summary
 
 
