@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedfomo.algorithms import ALGORITHMS, describe, make_algorithm
 from fedfomo.cli.main import main
@@ -23,6 +24,15 @@ def test_it_takes_no_more_than_forty_lines() -> None:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_it_obeys_every_law(law: Law) -> None:
     law(make_algorithm(METHOD))
+
+
+def test_the_laws_hold_in_a_process_of_many_threads_as_authors_have_it() -> None:
+    torch.set_num_threads(4)
+    try:
+        check_algorithm(METHOD)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_it_has_options_that_are_read_checked_and_described() -> None:
