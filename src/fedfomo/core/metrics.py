@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfomo.core.trees import Tree, moved, tree_join
 from fedfomo.errors import InputError, require
 
 Metric = Callable[[Tensor, Tensor], Tensor]
@@ -109,21 +110,21 @@ class Measurement:
         self._metrics = metrics
         self._sum = 0.0
         self._outputs: list[Tensor] = []
-        self._labels: list[Tensor] = []
+        self._labels: list[Tree] = []
 
-    def add(self, outputs: Tensor, labels: Tensor) -> None:
+    def add(self, outputs: Tensor, labels: Tree) -> None:
         """Count a batch."""
         if self._metrics.per_example is not None:
             self._sum += float(self._metrics.per_example(outputs, labels).double().sum())
         if self._metrics.of_sets:
             self._outputs.append(outputs.detach().cpu())
-            self._labels.append(labels.cpu())
+            self._labels.append(moved(labels, torch.device("cpu")))
 
     def score(self, loss: float, number: int) -> Score:
         """Return the score of all batches, of which the mean loss is known."""
         of_sets: dict[str, float] = {}
         if self._metrics.of_sets:
-            of_sets = self._metrics.measure_sets(torch.cat(self._outputs), torch.cat(self._labels))
+            of_sets = self._metrics.measure_sets(torch.cat(self._outputs), tree_join(torch.cat, self._labels))
         return self._metrics.score(loss, self._sum / number, of_sets, number)
 
 

@@ -54,6 +54,7 @@ from fedfomo.runs.records import RunRecord, load_models
 from fedfomo.runs.run import PreparedRun, finish_prepared
 from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
+    Data,
     Site,
     build_model,
     build_module,
@@ -76,6 +77,7 @@ from fedfomo.sites.arguments import (
     named_methods,
     planned_methods,
 )
+from fedfomo.sites.serve import Served, models_of, serve_site
 
 T = TypeVar("T")
 
@@ -126,6 +128,16 @@ class FederationResult:
             reason = InputError(f"trying the models failed ({type(error).__name__}: {error})")
             warnings.warn(f"the report holds scores alone, since {reason}", stacklevel=2)
             return build_report_data(load(self.folder, (), reason, runs.algorithms))
+
+    def serve(self, new_site: Site | Data) -> Served:
+        """Weigh the models for a site that was not there, in one pass over its validation data.
+
+        `new_site` is what `federate` takes for a site, or its validation data alone.
+        """
+        runs = self._runs
+        assert runs is not None  # noqa: S101 - only `federate` makes results
+        personal = runs.problem.model_of(runs.prepared[self.folder].algorithm)
+        return serve_site(personal, models_of(self.folder, personal, self.sites), new_site)
 
     def frame(self) -> Any:
         """Return every figure of every site, round, method and seed as a tidy pandas DataFrame."""

@@ -43,6 +43,14 @@ def load_sites(folder: Path | str, labels: Labels = "classes") -> dict[str, tupl
     return {site: tuple(_read_part(path, tables) for path in paths) for site, paths in files.items()}
 
 
+def load_site(folder: Path | str, labels: Labels = "classes") -> tuple[Examples, ...]:
+    """Read the parts of one site from its folder."""
+    folder = Path(folder)
+    require(folder.is_dir(), f"there is no folder {folder}")
+    tables = _Tables(labels)
+    return tuple(_read_part(path, tables) for path in _files_of(folder))
+
+
 def _files_of(place: Path) -> list[Path]:
     found: dict[str, Path] = {}
     for path in sorted(place.iterdir()):

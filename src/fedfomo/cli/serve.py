@@ -1,0 +1,90 @@
+"""The command for a site that comes after the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from fedfomo.cli.terminal import console, parse, require_file
+from fedfomo.errors import InputError, require
+from fedfomo.io import make_folder, write_atomically
+
+if TYPE_CHECKING:
+    from fedfomo.core.model import Model
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Find the mixture of a finished run's models that serves a site which was not there.
+
+    Every model is judged in one pass over the site's validation data, and weighed as FedFomo weighs models (Eq. 3). The
+    reference is the mean of all models.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run or of a comparison."""
+    site: Path
+    """Folder of the new site: train and target, or train, validation and test, as for fedfomo check."""
+    model: Path | None = None
+    """Python file with make_model, and loss if it is not cross-entropy; only for runs of federate."""
+    out: Path | None = None
+    """File to write the mixture to, as a state_dict in safetensors."""
+    method: str | None = None
+    """For a comparison: the method; by default FedFomo, if it was run."""
+    seed: int | None = None
+    """For a comparison: the seed; by default the first."""
+
+
+def serve(arguments: list[str]) -> None:
+    """Serve a new site."""
+    config = parse("serve", ServeConfig, arguments)
+    require_file(config.out)
+    require(config.site.is_dir(), f"there is no folder {config.site}")
+    from safetensors.torch import save
+
+    from fedfomo.report.select_run import choice_in_words, find_run
+    from fedfomo.sites.load_sites import load_site
+    from fedfomo.sites.serve import models_of, serve_site
+
+    folder = find_run(config.run, config.method, config.seed)
+    if folder != config.run:
+        console.print(choice_in_words(folder), soft_wrap=True)
+    require((folder / "result.json").exists(), f"{folder} is not finished")
+    model, names = _model_of(folder, config.model)
+    site: Any = load_site(config.site)
+    served = serve_site(model, models_of(folder, model, names), site)
+    console.print(str(served), markup=False, soft_wrap=True)
+    if config.out is not None:
+        make_folder(config.out.parent)
+        tensors = {name: tensor.contiguous().clone() for name, tensor in served.model.state_dict().items()}
+        write_atomically(config.out, save(tensors))
+        console.print(f"the mixture is in {config.out}", soft_wrap=True)
+
+
+def _model_of(folder: Path, file: Path | None) -> tuple[Model, list[str]]:
+    """Return the model of a run's clients, and their names."""
+    from fedfomo.algorithms import make_algorithm
+    from fedfomo.deployment.user_model import load_model
+    from fedfomo.report.from_run import prepare_run
+    from fedfomo.runs.own_sites import is_of_sites, read_sites_config
+    from fedfomo.runs.provenance import read_environment
+    from fedfomo.runs.run import read_config
+
+    if is_of_sites(folder):
+        own = read_sites_config(folder)
+        if file is None:
+            raise InputError(f"{folder} is of federate: give the file with make_model, --model my_problem.py")
+        model, names = load_model(file, own.seed).model, own.sites
+        algorithm = make_algorithm(own.method, own.options)
+    else:
+        require(file is None, "the run knows its model: leave out --model")
+        problem = prepare_run(folder)
+        if isinstance(problem, InputError):
+            raise problem
+        run = read_config(folder)
+        algorithm, model = make_algorithm(run.method, run.options), problem.model
+        names = read_environment(folder).get("names") or [f"client {n}" for n in range(len(problem.clients))]
+    return (model.rebuilt(algorithm.network) if algorithm.wraps_network else model), names
