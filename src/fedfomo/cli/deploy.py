@@ -75,6 +75,8 @@ class SiteConfig:
     """Threads of PyTorch; another number may change results in the last bits."""
     alone: bool = False
     """Train alone beside the federation, at low priority, and report whether federating pays; nothing of it leaves."""
+    device: str = "cpu"
+    """PyTorch device on which the site computes: cpu, cuda, cuda:1, mps; several sites may share one."""
     supernode: bool = False
     """Run Flower's own node, which runs the app that the server sends, and a worker beside it; slower."""
 
@@ -173,11 +175,15 @@ def site(arguments: list[str]) -> None:
     """Run a site."""
     config = parse("deploy site", SiteConfig, arguments)
     require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
+    if config.device != "cpu":
+        from fedfomo.core.device import resolve_device
+
+        resolve_device(config.device)
     from fedfomo.deployment.site_process import SiteProcess
     from fedfomo.deployment.subprocesses import end_on_termination
 
     place = SiteFolder(config.folder)
-    process = SiteProcess(place, config.data, config.threads, _tell, config.supernode, config.alone)
+    process = SiteProcess(place, config.data, config.threads, _tell, config.supernode, config.alone, config.device)
     console.print(what_leaves(place), soft_wrap=True, markup=False)
     end_on_termination()
     process.run()

@@ -168,7 +168,7 @@ class GradientSteps:
         client = self._client
         client.effort.gradients += round(batch.expected)
         client.model.load(theta)
-        with layer_rng(self._layers):
+        with layer_rng(self._layers, client.model.device):
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
         gradient, of_home = gradient.tensor_split([client.num_trainable])
         if len(of_home) and self._purpose == TRAINING:

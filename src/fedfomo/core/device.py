@@ -8,27 +8,27 @@ from fedfomo.errors import InputError, require
 
 
 def resolve_device(name: str | torch.device | None) -> torch.device:
-    """Return the device of a name, such as "cuda" or "cuda:1"; None is the CPU. Refuse one that is not there."""
+    """Return the device of a name, such as "cuda" or "cuda:1"; None is the CPU. Refuse one that cannot compute here."""
     if name is None:
         return torch.device("cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device {name!r} is unknown to torch ({error})") from None
-    if device.type == "cpu":
-        return torch.device("cpu")
-    require(device.type != "meta", "the device meta holds no values: nothing can be trained there")
-    try:
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).cpu()  # the device "meta" exists and computes nothing
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no one word for it
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"device {name!r} cannot be used here ({reason}): leave device= out, or give 'cpu'") from None
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or leave device out") from None
     return device
 
 
-def is_accelerator(device: torch.device) -> bool:
-    """Tell whether a device has memory of its own, which processes that were forked cannot share."""
-    return device.type != "cpu"
+def workers_on(device: torch.device, asked: int | None, default: int) -> int:
+    """Return how many worker processes compute: on an accelerator none, since forked processes cannot share one.
+
+    Several sites then take turns on it, in one process.
+    """
+    if device.type == "cpu":
+        return default if asked is None else asked
+    require(not asked, f"{asked} workers cannot share {device}: give workers=0, and the sites take turns on it")
+    return 0
 
 
 def refuse_slow_bfloat16(device: torch.device) -> None:

@@ -247,7 +247,7 @@ class Sgd:
         step = self.learning_rate_in(task.round)
         theta, sent = model.load(task.start), model.layout.num_trainable
         velocity: Tensor | None = None
-        with layer_rng(task.rng):
+        with layer_rng(task.rng, model.device):
             for batch in source.batches(task.examples, task.epochs or self.epochs, task.rng):
                 gradient = source.gradient(model, batch)
                 task.constrain(gradient[:sent], theta[:sent])

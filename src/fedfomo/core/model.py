@@ -73,9 +73,11 @@ class Model:
         self.layout, self.whole = Layout.split(module, channels_last, kept)  # of what travels; of all that trains
         self.kept = frozenset(kept)  # names of what each client keeps for itself
         self.architecture = module
-        self.criterion = loss
-        self.metrics = Metrics.of(metric)
         self.device = next(module.parameters()).device
+        self.criterion: Loss = loss
+        if isinstance(loss, nn.Module) and self.device.type != "cpu":  # it may hold weights of classes
+            self.criterion = copy.deepcopy(loss).to(self.device)
+        self.metrics = Metrics.of(metric)
         self._theta = self.whole.flatten(module).to(self.device)
         self._gradient = torch.zeros(self.whole.num_trainable, device=self.device)
         frozen = [layer for _, layer in frozen_modules(module)]

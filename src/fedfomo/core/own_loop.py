@@ -132,6 +132,8 @@ class OwnLoop:
         lazy = as_lazy(task.examples)
         with forked_rng() as seed_all:
             seed_all(seed)
+            if model.device.type != "cpu":
+                torch.manual_seed(seed)  # of accelerators too
             returned: Any = self.train_function(network, Subset(lazy.source, lazy.indices.tolist()), context)
         kind = type(returned).__name__
         require(returned is None, f"the training loop returned a {kind}: it must train the network in place")

@@ -31,12 +31,17 @@ def layer_seed(rng: torch.Generator) -> int:
 
 
 @contextmanager
-def layer_rng(rng: torch.Generator) -> Generator[None]:
-    """Let layers that know only torch's default generator (dropout) draw reproducibly, and leave no trace."""
+def layer_rng(rng: torch.Generator, device: torch.device | None = None) -> Generator[None]:
+    """Let layers that know only the default generators (dropout) draw reproducibly, and leave no trace."""
     seed = layer_seed(rng)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
+    if device is None or device.type == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    else:
+        with torch.random.fork_rng(device_type=device.type):
+            torch.manual_seed(seed)  # of the CPU and of the accelerators
+            yield
 
 
 @contextmanager

@@ -145,9 +145,9 @@ class Trainer:
         """Take the optimiser's steps along the gradients of a source, on its batches."""
         theta, epochs, sent = model.load(task.start), task.epochs or self.epochs, model.layout.num_trainable
         still = None if task.trainable_mask is None else ~task.trainable_mask.to(theta.device)
-        fixed = theta[:sent][still].clone() if still is not None else None
+        fixed = theta[:sent].clone()
         optimizer, schedule = self._begin(model.parameters, epochs, len(task.examples), task.place)
-        with layer_rng(task.rng):
+        with layer_rng(task.rng, model.device):
             for batch in source.batches(task.examples, epochs, task.rng):
                 gradient = source.gradient(model, batch)
                 task.constrain(gradient[:sent], theta[:sent])
@@ -156,8 +156,8 @@ class Trainer:
                 optimizer.step()
                 if schedule is not None:
                     schedule.step()
-                if still is not None and fixed is not None:
-                    theta[:sent][still] = fixed  # momentum and weight decay move even what has no gradient
+                if still is not None:  # momentum and weight decay move even what has no gradient
+                    theta[:sent] = torch.where(still, fixed, theta[:sent])
         return model.read()
 
     def stepper(self, layout: Layout, round: int, num_examples: int, place: Place | None = None) -> Stepper:

@@ -23,6 +23,7 @@ from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, FederationInfo
 from fedfomo.core.client_round import ClientOutcome, load_memory, pack_memory, run_client_round, split_memory
 from fedfomo.core.data import ClientData
+from fedfomo.core.device import resolve_device
 from fedfomo.core.local_training import LocalState, LocalTrainer, Sgd
 from fedfomo.core.messages import MessageError, Parameters
 from fedfomo.core.model import Model, Score
@@ -40,7 +41,14 @@ from fedfomo.deployment.protocol import (
     read_message,
     require_header,
 )
-from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
+from fedfomo.deployment.settings import (
+    DATA_VARIABLE,
+    DEVICE_VARIABLE,
+    SITE_VARIABLE,
+    THREADS_VARIABLE,
+    WORKER_VARIABLE,
+    SiteFolder,
+)
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
@@ -67,7 +75,8 @@ class LostError(InputError):
 class SiteClient:
     """Where a site works: its files, and its data once they are read."""
 
-    def __init__(self, site: SiteFolder, data: Path | None, tell: Tell) -> None:
+    def __init__(self, site: SiteFolder, data: Path | None, tell: Tell, device: str = "cpu") -> None:
+        self._device = resolve_device(device)
         self._site = site
         self._folder = data
         self._tell = tell
@@ -182,7 +191,7 @@ class SiteClient:
         origin = json.dumps([code, *asked])
         if self._loaded is None or self._loaded.origin != origin:
             algorithm = make_method(header["method"], header["options"])
-            own = load_model(path, header["seed"], header["channels_last"]).split(algorithm)
+            own = load_model(path, header["seed"], header["channels_last"], self._device).split(algorithm)
             model = own.model.rebuilt(algorithm.network) if algorithm.wraps_network else own.model
             if own.trainer is not None:
                 check_trainer(own.trainer, algorithm, model)
@@ -330,10 +339,10 @@ def _progress(task: _Task, outcome: ClientOutcome) -> str:
 class Worker:
     """Decrypts requests, does what they say, and encrypts the answers."""
 
-    def __init__(self, site: SiteFolder, data: Path | None, tell: Tell = log.info) -> None:
+    def __init__(self, site: SiteFolder, data: Path | None, tell: Tell = log.info, device: str = "cpu") -> None:
         self._server = site.card().server_seal
         self._cipher = MessageCipher.read(site.seal)
-        self._client = SiteClient(site, data, tell)
+        self._client = SiteClient(site, data, tell, device)
 
     @classmethod
     def here(cls, tell: Tell = log.info) -> Worker:
@@ -343,7 +352,7 @@ class Worker:
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         form = "%(asctime)s %(levelname)s %(message)s"
         logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
-        return cls(site, Path(data) if data else None, tell)
+        return cls(site, Path(data) if data else None, tell, os.environ.get(DEVICE_VARIABLE, "cpu"))
 
     def handle(self, encrypted: bytes, until: float = math.inf) -> bytes:
         """Do what an encrypted request says and return the encrypted answer, if it is still wanted."""

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import IO
 
 from fedfomo.deployment.encryption import require_private
-from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, WORKER_VARIABLE, SiteFolder
+from fedfomo.deployment.settings import (
+    DATA_VARIABLE,
+    DEVICE_VARIABLE,
+    SITE_VARIABLE,
+    THREADS_VARIABLE,
+    WORKER_VARIABLE,
+    SiteFolder,
+)
 from fedfomo.deployment.subprocesses import ProcessGroup, environment, exclusive_supervisor, free_port, program, sleep
 
 Notify = Callable[[str], None]
@@ -29,13 +36,14 @@ class SiteProcess:
         notify: Notify,
         with_supernode: bool = False,
         alone: bool = False,
+        device: str = "cpu",
     ) -> None:
         self._site = site
         self._card = site.card()
         self._notify = notify
         self._with_supernode = with_supernode
         self._alone = alone
-        self._variables = {SITE_VARIABLE: str(site.path), THREADS_VARIABLE: str(threads)}
+        self._variables = {SITE_VARIABLE: str(site.path), THREADS_VARIABLE: str(threads), DEVICE_VARIABLE: device}
         if data is not None:
             self._variables[DATA_VARIABLE] = str(data.absolute())
 

@@ -44,7 +44,9 @@ class UserModel:
         return replace(self, model=model, initial=initial)
 
 
-def load_model(path: Path, seed: int, channels_last: bool | None = None) -> UserModel:
+def load_model(
+    path: Path, seed: int, channels_last: bool | None = None, device: torch.device | None = None
+) -> UserModel:
     """Build the network; without being told, find out about channels last from INPUT_SHAPE, if there is one."""
     module = load_user_module(path)
     require(hasattr(module, "make_model"), f"{path} has no function make_model()")
@@ -57,7 +59,7 @@ def load_model(path: Path, seed: int, channels_last: bool | None = None) -> User
     objective = objective_of(
         getattr(module, "loss", "classification"), *(getattr(module, name, None) for name in MEASURES)
     )
-    model = Model(network, objective.loss, objective.metrics, channels_last)
+    model = Model(network.to(device or torch.device("cpu")), objective.loss, objective.metrics, channels_last)
     given: Any = getattr(module, "trainer", None)
     trainer = None if given is None else as_trainer(given, f"trainer in {path}")
     if trainer is None:

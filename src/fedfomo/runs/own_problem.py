@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from fedfomo.core.data import ClientData
-from fedfomo.core.device import resolve_device
+from fedfomo.core.device import resolve_device, workers_on
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import objective_of
 from fedfomo.core.own_loop import as_trainer, refuse_ignored_training
@@ -85,10 +85,12 @@ def prepare_file(setting: ExperimentConfig, seed: int) -> PreparedFile:
         problem, names = _given_problem(module, setting, seed)
     else:
         problem, names = _problem_of_sites(module, setting, seed, None if trainer is None else as_trainer(trainer))
+    # What travels, and what clients keep: of the command line, or else of the file.
+    share, keep = (getattr(setting, name) or getattr(module, name, ()) for name in ("share", "keep"))
+    problem = replace(problem, share=share or problem.share, keep=keep or problem.keep)
     notes = tuple(note for name, own in zip(names, problem.clients, strict=True) for note in notes_of(name, own))
     simulation = setting.simulation(default_workers=os.cpu_count() or 1)
-    if problem.model.device.type != "cpu":
-        simulation = replace(simulation, workers=0)
+    simulation = replace(simulation, workers=workers_on(problem.model.device, setting.workers, simulation.workers))
     labels = None if setting.privacy.is_on else label_counts(problem.clients)
     environment: dict[str, Any] = {
         **sites_environment(names, problem, labels, notes),
@@ -147,7 +149,7 @@ def _problem_of_sites(
     network = build_module(module.make_model, seed)
     if trainer is None:
         refuse_ignored_training(network)
-    model = build_model(network.to(resolve_device(setting.device)), objective, data)
+    model = build_model(network, objective, data, resolve_device(setting.device))
     initial = model.read()
     for name, own in zip(sites, data, strict=True):
         check_data(name, own, model, initial)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-import torch
-
+from fedfomo.core.device import resolve_device, workers_on
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import NETWORKS
 from fedfomo.core.rng import layer_rng, stream
@@ -14,7 +13,7 @@ from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.readers import load_data
 from fedfomo.datasets.scenarios import Scenario, build_scenario
 from fedfomo.datasets.standardise import Scale
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import require, unknown
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
@@ -44,13 +43,12 @@ def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     with layer_rng(stream(seed, "initial model")):
         module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
     channels_last = prefers_channels_last(module, data.train.inputs)
-    model = Model(module.to(_device(setting.device)), channels_last=channels_last)
+    model = Model(module.to(resolve_device(setting.device)), channels_last=channels_last)
     groups = scenario.partition.groups, scenario.partition.target_groups
     problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
     problem = replace(problem, share=setting.share, keep=setting.keep)
     simulation = setting.simulation(default_workers=os.cpu_count() or 1)
-    if model.device.type != "cpu":
-        simulation = replace(simulation, workers=0)
+    simulation = replace(simulation, workers=workers_on(model.device, setting.workers, simulation.workers))
     return Prepared(data, scenario, problem, simulation, scale)
 
 
@@ -62,13 +60,3 @@ def network_name(setting: ExperimentConfig, shape: tuple[int, ...]) -> str:
     if network not in NETWORKS:
         raise unknown("network", network, NETWORKS)
     return network
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).cpu()  # the device "meta" exists and computes nothing
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or another --device") from None
-    return device

@@ -129,12 +129,14 @@ def build_module(make_model: Callable[[], nn.Module], seed: int) -> nn.Module:
     return copy.deepcopy(module)
 
 
-def build_model(module: nn.Module, objective: Objective, data: list[ClientData]) -> Model:
-    """Return the model that sites train."""
+def build_model(
+    module: nn.Module, objective: Objective, data: list[ClientData], device: torch.device | None = None
+) -> Model:
+    """Return the model that sites train, on a device."""
     parts = [part for own in data for part in (own.train, own.validation)]
     largest = max(parts, key=len, default=None)
     channels_last = bool(largest) and prefers_channels_last(module, largest.probe().inputs)
-    return Model(module, objective.loss, objective.metrics, channels_last)
+    return Model(module.to(device or torch.device("cpu")), objective.loss, objective.metrics, channels_last)
 
 
 def receives_only(name: str, data: ClientData) -> list[str]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.data import ClientData
+from fedfomo.core.device import resolve_device, workers_on
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import Objective, objective_of
 from fedfomo.core.metrics import Metric, Score, SetMetric
@@ -203,6 +204,7 @@ def federate(
     seeds: Sequence[int] | None = None,
     privacy: Privacy | None = None,
     workers: int | None = None,
+    device: str | torch.device | None = None,
     baselines: Sequence[str] | str = ("fedavg",),
     out: str | Path | None = None,
     progress: bool | None = None,
@@ -236,6 +238,7 @@ def federate(
         seeds: Several seeds in place of one: the result is that of the first, its report counts all.
         privacy: Makes training and, if it says so, judgement differentially private.
         workers: Worker processes; by default one per core, 0 for none. No result depends on it.
+        device: Where networks compute, such as "cuda"; by default the CPU. On others, sites take turns in one process.
         baselines: Methods to run as well, for the report.
         out: Folder for the runs. The same call with the same folder goes on after an interruption, to the same bits,
             and reads what is finished; without it, nothing is kept.
@@ -252,7 +255,8 @@ def federate(
     check_types(rounds, participation, seed, workers, trainer, privacy)
     objective = objective_of(loss, metric, metrics, primary)
     trainer, privacy = None if trainer is None else as_trainer(trainer), privacy or Privacy()
-    simulation = SimulationConfig(rounds, participation, 1, (os.cpu_count() or 1) if workers is None else workers)
+    where = resolve_device(device)
+    simulation = SimulationConfig(rounds, participation, 1, workers_on(where, workers, os.cpu_count() or 1))
     if methods is None:
         planned = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     else:
@@ -271,7 +275,7 @@ def federate(
     chosen = chosen_seeds(seed, seeds)
     keeper = _Keeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)
     prepared = [
-        _prepare(make_model, sites, objective, trainer, privacy, each, call, planned, simulation, keeper.folder)
+        _prepare(make_model, sites, objective, trainer, privacy, each, call, planned, simulation, keeper.folder, where)
         for each in chosen
     ]
     write_parts(keeper.folder, [method.label for method in planned], chosen, list(sites))
@@ -331,6 +335,7 @@ def _prepare(
     methods: Sequence[PlannedMethod],
     simulation: SimulationConfig,
     out: Path,
+    device: torch.device,
 ) -> _Runs:
     """Read the data, build the model, and refuse whatever would fail or was begun otherwise, before anything is run."""
     names = tuple(sites)
@@ -339,7 +344,7 @@ def _prepare(
     if trainer is None:
         refuse_ignored_training(module)
     trainer = trainer or Sgd()
-    model = build_model(module, objective, data)
+    model = build_model(module, objective, data, device)
     problem = FederatedProblem(model, model.read(), data, trainer, seed, privacy=privacy)
     problem = replace(problem, share=call.get("share", ()), keep=call.get("keep", ()))
     for name, own in zip(names, data, strict=True):
