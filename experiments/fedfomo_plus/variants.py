@@ -171,7 +171,7 @@ VARIANTS: Mapping[str, AnyAlgorithm] = {
 BESIDE: Mapping[str, AnyAlgorithm] = {
     "FedFomo": make_algorithm("fedfomo"),
     "FedAvg + fine-tuning": make_algorithm("fedavg-finetuned"),
-    "Clustered FL (CFL)": make_algorithm("cfl"),
+    "Clustered FL (CFL)": make_algorithm("cfl", {"separation": 0.0}),
     "oracle clusters": make_algorithm("oracle"),
     "Local Training": make_algorithm("local"),
 }
