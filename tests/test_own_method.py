@@ -26,11 +26,11 @@ def test_it_obeys_every_law(law: Law) -> None:
     law(make_algorithm(METHOD))
 
 
-def test_the_laws_hold_in_a_process_of_many_threads_as_authors_have_it() -> None:
-    torch.set_num_threads(4)
+def test_the_laws_hold_in_a_process_of_two_threads_as_authors_have_it() -> None:
+    torch.set_num_threads(2)
     try:
         check_algorithm(METHOD)
-        assert torch.get_num_threads() == 4
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
 
