@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 COMPILE := $(VENV)-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links
 
-.PHONY: demo test test-deployment examples-training torture golden check bench format lock audit clean
+.PHONY: demo test test-deployment examples-training torture golden check bench bench-images format lock audit clean
 
 demo: $(VENV)/demo-ready
 	$(BIN)/fedfomo demo
@@ -44,6 +44,10 @@ bench: $(VENV)/ready
 	for name in paper_workload small_clients growth large_model model_store private_step membership; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; \
 	done
+
+# Takes minutes: 20,000 images in files.
+bench-images: $(VENV)/ready
+	$(BIN)/python benchmarks/lazy_images.py
 
 format: $(VENV)/ready
 	$(BIN)/ruff format

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fedfomo.core.trainer import Trainer
     from fedfomo.privacy.config import Privacy
     from fedfomo.sites.federate import FederationResult, federate
-    from fedfomo.sites.load_sites import load_sites
+    from fedfomo.sites.load_sites import Sites, load_site, load_sites, load_tables, site_statistics
+    from fedfomo.sites.table_encoding import TableEncoding, TableStatistics
 
 __all__ = [
     "Algorithm",
@@ -35,13 +36,19 @@ __all__ = [
     "Privacy",
     "ProximalTerm",
     "Sgd",
+    "Sites",
     "Table",
+    "TableEncoding",
+    "TableStatistics",
     "TrainContext",
     "Trained",
     "Trainer",
     "federate",
+    "load_site",
     "load_sites",
+    "load_tables",
     "register",
+    "site_statistics",
 ]
 
 _HOMES = {
@@ -55,7 +62,8 @@ _HOMES = {
     "federate": "fedfomo.sites.federate",
     "FederationResult": "fedfomo.sites.federate",
     "Privacy": "fedfomo.privacy.config",
-    "load_sites": "fedfomo.sites.load_sites",
+    **dict.fromkeys(("Sites", "load_site", "load_sites", "load_tables", "site_statistics"), "fedfomo.sites.load_sites"),
+    **dict.fromkeys(("TableEncoding", "TableStatistics"), "fedfomo.sites.table_encoding"),
     "Sgd": "fedfomo.core.local_training",
     "Trainer": "fedfomo.core.trainer",
     **dict.fromkeys(("OwnLoop", "TrainContext"), "fedfomo.core.own_loop"),

@@ -72,7 +72,7 @@ def test_a_folder_is_checked_and_read(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ("train.csv", "a,b\n1,2\n", "must be called label"),
         ("train.csv", "a,label\n1,2,3\n", "line 2: 3 values under 2 headings"),
-        ("train.csv", "a,label\nx,1\n", "cannot be read"),
+        ("train.csv", "a,label\nx,1\n", "line 2, column 'a': 'x' is no number, as others of the column are"),
         ("train.npz", "no archive", "cannot be read"),
         ("notes.txt", "", "nothing to read"),
     ],

@@ -56,11 +56,14 @@ def test_a_missing_column_is_told(tmp_path: Path) -> None:
     [
         ("a,a,label\n1,2,0\n", "several columns called 'a': give each a name of its own"),
         ("a,label,label\n1,2,0\n", "several columns called 'label'"),
-        ("a,b,label\n1,2,0\n1,2,inf\n", r"train.csv, line 3: the label is not finite"),
-        ("a,b,label\n1,2,nan\n", r"train.csv, line 2: the label is not finite"),
-        ("a,b,label\n1,2,0\n1,2,1\n1,2,0.5\n", r"line 4: label 0.5 is no class: .* labels=\"numbers\""),
-        ("a,b,label\n1,2,1\n1,2,-1\n", r"line 3: label -1 is no class: classes are whole numbers from 0"),
-        ("a,b,label\n1,2,1e300\n", r"line 2: label 1e\+300 is no class"),
+        ("a,b,label\n1,2,0\n1,2,inf\n", r"train.csv, line 3, column 'label': the label is not finite"),
+        ("a,b,label\n1,2,nan\n", r"train.csv, line 2, column 'label': the label is missing"),
+        ("a,b,label\n1,2,0\n1,2,1\n1,2,0.5\n", r"line 4, column 'label': label 0.5 is no class: .* labels=\"numbers\""),
+        (
+            "a,b,label\n1,2,1\n1,2,-1\n",
+            r"line 3, column 'label': label -1 is no class: classes are words, or whole numbers from 0",
+        ),
+        ("a,b,label\n1,2,1e300\n", r"line 2, column 'label': label 1e\+300 is no class"),
         ("", r"train.csv is empty: it takes a heading"),
     ],
 )

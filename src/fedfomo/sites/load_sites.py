@@ -1,46 +1,161 @@
-"""Your own data in files: a folder for each site, a file for each part."""
+"""Your own data in files: a folder for each site, in it a file or a folder for each part; or in DataFrames."""
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedfomo.core.archives import read_npz, read_tensors
 from fedfomo.core.data import Examples
-from fedfomo.errors import InputError, listed, require
+from fedfomo.core.lazy_data import LazyExamples
+from fedfomo.errors import InputError, require
+from fedfomo.sites.image_folders import ImageFolder, classes_in
+from fedfomo.sites.table_encoding import Labels, TableEncoding, TableStatistics, require_columns, require_one_kind
+from fedfomo.sites.tables import Table, is_frame, read_table, table_of_frame
 
-SUFFIXES = (".npz", ".safetensors", ".csv")
+TABLES = (".csv", ".parquet")
+SUFFIXES = (".npz", ".safetensors", *TABLES)
 PARTS = (("train", "validation", "test"), ("train", "target"))
+NAMES = frozenset(name for names in PARTS for name in names)
 LAYOUT = (
     "a folder for each site, in it train and target, or train, validation and test, each as .npz or .safetensors with"
-    " `inputs` and `labels`, or as .csv with a heading and a column `label`"
+    " `inputs` and `labels`, as .csv or .parquet with a column `label`, or as a folder with a folder of images for each"
+    " class"
 )
-MOST_CLASSES = 2**31
-
-Labels = Literal["classes", "numbers"]
-"""What the labels of .csv files are: classes, which are whole numbers, or any numbers, to be predicted as such."""
 
 
-def load_sites(folder: Path | str, labels: Labels = "classes") -> dict[str, tuple[Examples, ...]]:
-    """Read every site's parts from a folder; the folder's own folders are the sites.
+class Sites(dict[str, tuple[Any, ...]]):
+    """Every site's parts by its name, and how they were encoded."""
 
-    `labels` says what the column `label` of .csv files holds: classes, or numbers to be predicted.
+    encoding: TableEncoding | None = None  # of tables
+    classes: tuple[str, ...] = ()  # words or folder names of the labels, in the order of their numbers
+
+
+def load_sites(
+    folder: Path | str,
+    labels: Labels = "classes",
+    *,
+    label: str = "label",
+    categories: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    standardise: bool = False,
+    encoding: TableEncoding | Path | str | None = None,
+    image_size: int | None = None,
+    classes: Sequence[str] | None = None,
+) -> Sites:
+    """Read every site's parts from a folder; the folder's own folders are the sites. Images stay in their files.
+
+    Args:
+        folder: Holds a folder for each site.
+        labels: What the labels of tables are: classes, which are words or whole numbers, or numbers to be predicted.
+        label: The column that holds them.
+        categories: Columns that hold words, even where these look like numbers.
+        drop: Columns of tables to be left out.
+        standardise: Whether columns of numbers are brought to mean 0 and deviation 1 over all sites' training data.
+        encoding: How tables are encoded, or the file that says it; by default as fits the sites that are here.
+        image_size: Side to which images are scaled, for images of different sizes.
+        classes: Names of the class folders of images, in the order of their numbers; by default those of all sites,
+            sorted.
     """
     folder = Path(folder)
-    require(labels in get_args(Labels), f"labels are {' or '.join(get_args(Labels))}, not {labels!r}")
     require(folder.is_dir(), f"there is no folder {folder}")
     places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
     require(bool(places), f"{folder} holds no sites: it takes {LAYOUT}")
     files = {place.name: _files_of(place) for place in places}
-    tables = _Tables(labels)
-    return {site: tuple(_read_part(path, tables) for path in paths) for site, paths in files.items()}
+    known = classes or classes_in(path for paths in files.values() for path in paths if path.is_dir())
+
+    def part(path: Path) -> Examples | Table:
+        return LazyExamples(ImageFolder(path, known, image_size)) if path.is_dir() else _read_file(path)
+
+    found = {site: tuple(map(part, paths)) for site, paths in files.items()}
+    sites = _encoded(found, labels, label, categories, drop, standardise, encoding)
+    sites.classes = sites.classes or tuple(known)
+    return sites
+
+
+def load_tables(
+    frames: Mapping[str, Sequence[Any]],
+    labels: Labels = "classes",
+    *,
+    label: str = "label",
+    categories: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    standardise: bool = False,
+    encoding: TableEncoding | Path | str | None = None,
+) -> Sites:
+    """Take every site's parts from DataFrames: (train, target), or (train, validation, test).
+
+    The arguments are those of `load_sites`.
+    """
+    found: dict[str, tuple[Table, ...]] = {}
+    for site, parts in frames.items():
+        names = next((names for names in PARTS if len(names) == len(parts)), None)
+        if names is None or not all(map(is_frame, parts)):
+            raise InputError(f"site '{site}': give (train, target) or (train, validation, test), each a DataFrame")
+        found[site] = tuple(table_of_frame(part, f"{site}/{name}") for name, part in zip(names, parts, strict=True))
+    return _encoded(found, labels, label, categories, drop, standardise, encoding)
+
+
+def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop: Sequence[str] = ()) -> TableStatistics:
+    """Measure the tables of one site's own folder: what it tells others so that all encode and scale alike."""
+    tables = [_without(_table(path), drop) for path in _files_of(Path(folder))]
+    require_one_kind(tables, categories)
+    return TableStatistics.of(*tables, categories=categories)
+
+
+def load_site(folder: Path | str, encoding: TableEncoding | Path | str, *, drop: Sequence[str] = ()) -> tuple[Any, ...]:
+    """Read the tables of one site's own folder, in an encoding that all sites have."""
+    how = _encoding_of(encoding)
+    return tuple(how.encode(_without(_table(path), drop)) for path in _files_of(Path(folder)))
+
+
+def _encoded(
+    found: Mapping[str, tuple[Examples | Table, ...]],
+    labels: Labels,
+    label: str,
+    categories: Sequence[str],
+    drop: Sequence[str],
+    standardise: bool,
+    encoding: TableEncoding | Path | str | None,
+) -> Sites:
+    """Turn all tables into examples, in one encoding."""
+    require(labels in get_args(Labels), f"labels are {' or '.join(get_args(Labels))}, not {labels!r}")
+    tables = {
+        site: [_without(part, drop) for part in parts if isinstance(part, Table)] for site, parts in found.items()
+    }
+    together = [table for own in tables.values() for table in own]
+    if not together:
+        return Sites(found)
+    for table in together:
+        held = f"{table.source} has the columns {', '.join(table.columns)}"
+        way_out = f"one of them must be called {label}, or name another with label="
+        require(label in table.columns, f"{held}; {way_out}")
+        require_columns(table, tuple(together[0].columns), together[0].source)
+    if encoding is None:
+        require_one_kind(together, categories)
+        told = [TableStatistics.of(*own, categories=categories) for own in tables.values() if own]
+        how = TableEncoding.of(told, label, labels, standardise=standardise)
+    else:
+        how = _encoding_of(encoding)
+    sites = Sites(
+        {
+            site: tuple(how.encode(_without(part, drop)) if isinstance(part, Table) else part for part in parts)
+            for site, parts in found.items()
+        }
+    )
+    sites.encoding, sites.classes = how, how.classes
+    return sites
+
+
+def _without(table: Table, drop: Sequence[str]) -> Table:
+    return Table(table.source, {n: c for n, c in table.columns.items() if n not in drop}, table.first_line)
+
+
+def _encoding_of(given: TableEncoding | Path | str) -> TableEncoding:
+    return given if isinstance(given, TableEncoding) else TableEncoding.read(given)
 
 
 def load_site(folder: Path | str, labels: Labels = "classes") -> tuple[Examples, ...]:
@@ -54,7 +169,8 @@ def load_site(folder: Path | str, labels: Labels = "classes") -> tuple[Examples,
 def _files_of(place: Path) -> list[Path]:
     found: dict[str, Path] = {}
     for path in sorted(place.iterdir()):
-        if path.suffix not in SUFFIXES or path.name.startswith("."):
+        is_images = path.is_dir() and path.name in NAMES
+        if path.name.startswith(".") or not (is_images or path.suffix in SUFFIXES):
             continue
         if path.stem in found:
             raise InputError(f"{place} holds both {found[path.stem].name} and {path.name}: keep one of them")
@@ -69,13 +185,22 @@ def _files_of(place: Path) -> list[Path]:
     raise InputError(f"{place} holds {held}; a site is {LAYOUT}")
 
 
-def _read_part(path: Path, tables: _Tables) -> Examples:
+def _table(path: Path) -> Table:
+    require(path.suffix in TABLES, f"{path} is no table: only these are encoded")
+    return _reading(path, lambda: read_table(path))
+
+
+def _read_file(path: Path) -> Examples | Table:
+    if path.suffix in TABLES:
+        return _table(path)
+    if path.suffix == ".npz":
+        return _reading(path, lambda: _examples({n: torch.from_numpy(a) for n, a in read_npz(path).items()}, path))
+    return _reading(path, lambda: _examples(read_tensors(path), path))
+
+
+def _reading(path: Path, read: Callable[[], Any]) -> Any:
     try:
-        if path.suffix == ".csv":
-            return tables.read(path)
-        if path.suffix == ".npz":
-            return _examples({name: torch.from_numpy(array) for name, array in read_npz(path).items()}, path)
-        return _examples(read_tensors(path), path)
+        return read()
     except InputError:
         raise
     except Exception as error:  # whatever a damaged file makes its reader raise
@@ -86,64 +211,3 @@ def _examples(tensors: dict[str, torch.Tensor], path: Path) -> Examples:
     require({"inputs", "labels"} <= set(tensors), f"{path} holds {', '.join(tensors)}; it takes inputs and labels")
     inputs = tensors["inputs"]
     return Examples(inputs.float() if inputs.is_floating_point() else inputs, tensors["labels"])
-
-
-class _Tables:
-    """Reads .csv files, which all have the same columns; those of the first file say in which order they go."""
-
-    def __init__(self, labels: Labels) -> None:
-        self._labels: Labels = labels
-        self._first: tuple[Path, list[str]] | None = None
-
-    def read(self, path: Path) -> Examples:
-        """Read a file, whatever the order of its own columns."""
-        heading, values = _numbers(path)
-        if self._first is None:
-            self._first = path, heading
-        first, columns = self._first
-        if set(columns) != set(heading):
-            raise InputError(
-                f"{path} and {first} have different columns ({_only(path, heading, columns)}; "
-                f"{_only(first, columns, heading)}): all parts of all sites take the same"
-            )
-        place = {name: number for number, name in enumerate(heading)}
-        inputs = values[:, [place[name] for name in columns if name != "label"]]
-        return Examples(torch.from_numpy(inputs).float(), self._checked(values[:, place["label"]], path))
-
-    def _checked(self, labels: NDArray[np.float64], path: Path) -> torch.Tensor:
-        for line in _lines(~np.isfinite(labels)):
-            raise InputError(f"{path}, line {line}: the label is not finite: give a number, or leave out the line")
-        tensor = torch.from_numpy(labels)
-        if self._labels == "numbers":
-            return tensor.float()
-        for line in _lines((labels != np.round(labels)) | (labels < 0) | (labels > MOST_CLASSES)):
-            raise InputError(
-                f"{path}, line {line}: label {labels[line - 2]:g} is no class: classes are whole numbers from 0; where"
-                ' numbers are to be predicted, say so with labels="numbers" (of fedfomo check, --labels numbers)'
-            )
-        return tensor.long()
-
-
-def _lines(is_odd: NDArray[np.bool_]) -> list[int]:
-    return [int(row) + 2 for row in np.flatnonzero(is_odd)]  # the heading is line 1
-
-
-def _numbers(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a mark
-        lines = list(csv.reader(file))
-    require(bool(lines), f"{path} is empty: it takes a heading with a column label, and a line for each example")
-    heading, rows = [name.strip() for name in lines[0]], lines[1:]
-    require("label" in heading, f"{path} has the columns {', '.join(heading)}; one of them must be called label")
-    twice = [name for name, number in Counter(heading).items() if number > 1]
-    require(not twice, f"{path} has several columns called {_listed(twice)}: give each a name of its own")
-    for number, row in enumerate(rows, start=2):
-        require(len(row) == len(heading), f"{path}, line {number}: {len(row)} values under {len(heading)} headings")
-    return heading, np.array(rows, dtype=np.float64).reshape(len(rows), len(heading))
-
-
-def _only(path: Path, own: Sequence[str], others: Sequence[str]) -> str:
-    return f"only in {path.parent.name}/{path.name}: {_listed([name for name in own if name not in others])}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed([f"'{name}'" for name in names]) or "none"
