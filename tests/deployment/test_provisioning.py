@@ -50,7 +50,16 @@ def test_the_certificate_is_for_the_address_and_signed_by_the_authority(tmp_path
 def test_what_is_handed_over_holds_no_key_of_anybody_else(tmp_path: Path) -> None:
     folder = _make(tmp_path)
     files = {path.name for path in (folder.sites / "leeds").iterdir()}
-    assert files == {"authentication.key", "sealing.key", "ca.crt", "site.json", "model.py", "data.py", "privacy.toml"}
+    assert files == {
+        "authentication.key",
+        "sealing.key",
+        "ca.crt",
+        "site.json",
+        "model.py",
+        "data.py",
+        "privacy.toml",
+        "policy.toml",
+    }
     others = [path.read_bytes() for path in folder.path.rglob("*.key") if path.parent.name != "leeds"]
     content = b"".join(path.read_bytes() for path in (folder.sites / "leeds").iterdir())
     assert not any(other in content for other in others)

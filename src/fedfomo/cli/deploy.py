@@ -213,11 +213,14 @@ def status(arguments: list[str]) -> None:
 def what_leaves(site: SiteFolder) -> str:
     """Say what a site sends, and what it has settled about its records."""
     from fedfomo.deployment.privacy_ledger import load_ledger
+    from fedfomo.deployment.site_policy import read_policy
 
     settings, ledger = load_ledger(site)
+    policy = read_policy(site)
+    scores = "test scores, " if policy.report_scores else ""
     kinds = "numbers of records, and what was found out about models that were sent here; never examples"
     if not settings.is_on:
-        leaves = f"models as they were trained, test scores, {kinds}"
+        leaves = f"models as they were trained, {scores}{kinds}"
         return f"what leaves this site: {leaves}; {site.privacy_settings} can add noise"
     limit = settings.epsilon if settings.budget is None else settings.budget
     judged = "kept within the same" if settings.validation_noise is not None else "no guarantee"

@@ -62,7 +62,8 @@ class FlowerTransport:
 
     def _ask(self, kind: str, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Envelope]]:
         self.answered, self.refused, self.after_update, self.after_training = [], {}, {}, {}
-        requests = ((slot, self._request(kind, round, slot, download)) for slot, download in downloads.items())
+        peers = len(downloads) - 1
+        requests = ((slot, self._request(kind, round, slot, download, peers)) for slot, download in downloads.items())
         for slot, answer in self._connections.ask(requests, self.nodes, self._deadline, self._most(downloads)):
             if answer.header.get("is_lost"):
                 self.greeted.discard(slot)
@@ -86,8 +87,9 @@ class FlowerTransport:
         longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
         return most_numbers(self._upload, longest, self._constants["num_clients"])
 
-    def _request(self, kind: str, round: int, slot: ClientId, download: Any) -> Envelope:
-        header = {**self._constants, "attempt": self.attempt, "kind": kind, "round": round, "slot": slot}
+    def _request(self, kind: str, round: int, slot: ClientId, download: Any, peers: int) -> Envelope:
+        facts = {"attempt": self.attempt, "kind": kind, "round": round, "slot": slot, "peers": peers}
+        header = {**self._constants, **facts}
         initial = {} if slot in self.greeted else below("initial", self._initial)
         return Envelope(header, {**below("download", messages.pack(download)), **initial})
 

@@ -121,6 +121,7 @@ def _equip(
     shutil.copy(folder.model, place.model)
     shutil.copy(TEMPLATES / "data.py", place.data)
     shutil.copy(TEMPLATES / "privacy.toml", place.privacy_settings)
+    shutil.copy(TEMPLATES / "policy.toml", place.policy)
     server_seal = MessageCipher.read(folder.server / "sealing.key").public_key
     place.write_card(SiteIdentity(name, identity, config.address, server_seal, config.plaintext))
     return pem, seal

@@ -204,6 +204,7 @@ class SiteFolder:
         self.words = self.memory / "words.json"  # the last that the site had to say
         self.ledger = self.path / "privacy-bill.json"
         self.privacy_settings = self.path / "privacy.toml"
+        self.policy = self.path / "policy.toml"
         self._card = self.path / "site.json"
 
     def card(self) -> SiteIdentity:

@@ -19,9 +19,10 @@ from safetensors.torch import save
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.device import resolve_device
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.messages import Flat
-from fedfomo.deployment.settings import DATA_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, SiteFolder
+from fedfomo.deployment.settings import DATA_VARIABLE, DEVICE_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, SiteFolder
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.user_model import load_model, load_own_data
@@ -39,7 +40,8 @@ def train_alone(site: SiteFolder, data: Path | None) -> None:
     """Train as the federation's requests say, and keep model and scores in the site's folder."""
     asked = read_json(site.asked, "it is written anew with the next request")
     known: Flat = SiteMemory(site.memory).initial() or {}
-    own = load_model(site.model, asked["seed"], asked["channels_last"])
+    device = resolve_device(os.environ.get(DEVICE_VARIABLE, "cpu"))
+    own = load_model(site.model, asked["seed"], asked["channels_last"], device)
     examples = load_own_data(site.data, data, site.card().name, asked["seed"], own)
     trainer = own.trainer or Sgd(**asked["training"])
     common = known.get("theta", own.initial)

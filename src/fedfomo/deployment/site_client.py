@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ from fedfomo.deployment.settings import (
     WORKER_VARIABLE,
     SiteFolder,
 )
+from fedfomo.deployment.site_policy import read_policy
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
@@ -111,17 +113,22 @@ class SiteClient:
         """Give the answer that the same request had before, under the same protection, or work it out."""
         with _hide_details("its privacy settings, or its ledger,"):
             privacy = SitePrivacy(self._site)  # read for every request: the site may change its mind
-        name = f"{_name(request)} {'protected' if privacy.is_on else 'open'}"
-        return self._memory.answer_to(request.header["round"], name) or self._play(request, name, privacy)
+        with _hide_details("its policy"):
+            policy = read_policy(self._site)  # likewise
+        policy.check(request.header, datetime.now())
+        reports = policy.report_scores and not privacy.is_on
+        name = f"{_name(request)} {'protected' if privacy.is_on else 'open' if reports else 'without scores'}"
+        known = self._memory.answer_to(request.header["round"], name)
+        return known or self._play(request, name, privacy, reports)
 
-    def _play(self, request: Envelope, name: str, privacy: SitePrivacy) -> Envelope:
+    def _play(self, request: Envelope, name: str, privacy: SitePrivacy, reports: bool) -> Envelope:
         task = self._understand(request)
         outcome = self._run(task, privacy)
         if outcome.personalised is not None:
             self._keep_model(task, outcome)
         write_atomically(self._site.asked, json.dumps(_asked(task), indent=1).encode())
         # Scores on test records are exact: those of a site with privacy stay there.
-        scores = (None, None) if privacy.is_on else (outcome.score_after_update, outcome.score_after_training)
+        scores = (outcome.score_after_update, outcome.score_after_training) if reports else (None, None)
         after_update, after_training = (score and _score_to_dict(score) for score in scores)
         upload = messages.pack(outcome.upload) if outcome.has_upload else None
         header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
@@ -311,12 +318,12 @@ def _hide_details(what: str) -> Generator[None]:
 
 
 def _name(request: Envelope) -> str:
-    """Name a request by what it asks: not by its attempt, nor by whether it brings the initial model.
+    """Name a request by what it asks: not by its attempt, or its peers, nor by whether it brings the initial model.
 
     Asked again after a crash, a site has then the answer ready.
     """
     tensors = {name: digest_of(tensor) for name, tensor in request.tensors.items() if name.startswith("download/")}
-    asked = sorted({**request.header, "attempt": 0}.items()), sorted(tensors.items())
+    asked = sorted({**request.header, "attempt": 0, "peers": 0}.items()), sorted(tensors.items())
     return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
