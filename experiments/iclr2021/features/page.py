@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import fill
 
 from experiments.iclr2021.features.cells import (
     CONTENDERS,
@@ -46,13 +47,20 @@ def headline(store: Store) -> str:
     decided = {name: sum(one.outcome(name) != "open" for one in found) for name in (FEDFOMO, PLUS)}
     counts = Counter[Outcome](one.outcome(FEDFOMO) for one in found)
     plus = Counter[Outcome](one.outcome(PLUS) for one in found if one.leads(PLUS))
-    summary = (
-        f"Rivals with two seeds or more are compared, of {len(RIVALS)}. Decided for FedFomo in {decided[FEDFOMO]} of"
-    )
-    summary += f" {len(found)} regimes: {_counted(counts)}."
+    summary = f"Rivals with two seeds or more are compared, of {len(RIVALS)} in all."
+    summary += f" Decided for FedFomo in {decided[FEDFOMO]} of {len(found)} regimes: {_counted(counts)}."
     if plus:
         summary += f" Decided for FedFomo+ in {decided[PLUS]} of {sum(plus.values())}: {_counted(plus)}."
-    return "\n".join(lines) + "\n\n" + summary
+    if len({one.seeds for one in found}) > 1:
+        summary += (
+            " Regimes that were open got further seeds first, which makes a verdict of theirs a little more likely than"
+            " with a number of seeds that is fixed beforehand."
+        )
+    return "\n".join(lines) + "\n\n" + _wrapped(summary)
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _counted(counts: Counter[Outcome]) -> str:
@@ -94,7 +102,7 @@ def progress(store: Store) -> str:
     done = sum(len(store.lines(name)) for name in REGIMES)
     trials = sum(len(contender.grid) for contender in CONTENDERS.values()) * len(TUNING_REGIMES) * len(TUNING_SEEDS)
     tried = sum(mean is not None for contender in CONTENDERS.values() for _, mean in store.means(contender))
-    return (
+    return _wrapped(
         f"{done:,} of {len(cells):,} cells on features are computed, up to ten seeds of {len(CONTENDERS)} methods in"
         f" {len(REGIMES)} regimes; {tried} of {trials // len(TUNING_SEEDS)} settings are tried. What is not computed is"
         " not shown."
@@ -105,10 +113,12 @@ def page(store: Store) -> str:
     """Return the page of the features scale."""
     parts = [
         "# Random-patch features: every method, several seeds",
-        "Real CIFAR-10 and CIFAR-100 images through fixed filters ([how]"
-        "(../../experiments/iclr2021/features/README.md)) and a small perceptron. A run takes seconds, so that many"
-        " seeds decide. The numbers stand beside those of the CNN and never in their place: features are fixed, so"
-        " nothing that federated learning gains by learning features together can show.",
+        _wrapped(
+            "Real CIFAR-10 and CIFAR-100 images through fixed filters ([how]"
+            "(../../experiments/iclr2021/features/README.md)) and a small perceptron. A run takes seconds, so that many"
+            " seeds decide. The numbers stand beside those of the CNN and never in their place: features are fixed, so"
+            " nothing that federated learning gains by learning features together can show."
+        ),
         progress(store),
         "## Who wins where",
         RULE,
@@ -126,7 +136,7 @@ def page(store: Store) -> str:
 def _tuning_words() -> str:
     regimes = ", ".join(regime.label for regime in TUNING_REGIMES)
     seeds = " and ".join(map(str, TUNING_SEEDS))
-    return (
+    return _wrapped(
         f"Three settings for every method, with seeds {seeds}, which are reported nowhere, on {regimes}. The highest"
         " mean accuracy on clients' validation data chooses, for all regimes; test data choose nothing. Methods without"
         " an option of their own choose a learning rate, the others an option at the paper's rate of 0.1. FedFomo with"
