@@ -40,6 +40,11 @@ check: $(VENV)/ready
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
+# The documentation as a site, from packages of its own; --strict fails at a broken link.
+docs: $(VENV)-docs/ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --quiet
+	@echo "open $(VENV)-docs/site/index.html in a browser"
+
 bench: $(VENV)/ready
 	for name in paper_workload small_clients growth large_model model_store private_step membership; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; \
@@ -59,7 +64,9 @@ lock:
 	$(VENV)-lock/bin/pip install --quiet pip-tools
 	$(COMPILE) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
-	sed -i -e '/^#/d' -e '/^$$/d' -e '/^fedfomo @/d' requirements.lock requirements-dev.lock
+	grep -A 1 '^docs = ' pyproject.toml | grep -o '"mkdocs[^"]*"' | tr -d '"' > $(VENV)-lock/docs.in
+	$(COMPILE) --output-file requirements-docs.lock $(VENV)-lock/docs.in
+	sed -i -e '/^#/d' -e '/^$$/d' -e '/^fedfomo @/d' requirements.lock requirements-dev.lock requirements-docs.lock
 
 audit:
 	python3 -m venv $(VENV)-audit
@@ -68,7 +75,7 @@ audit:
 		{ echo "vulnerable, or not audited: the audit needs its vulnerability service"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit $(VENV)-docs
 
 # On Linux, most indexes deliver torch for CUDA, with packages of its own; where there is one for CPUs, it is taken.
 $(VENV)/demo-ready: requirements.lock requirements-cuda.lock pyproject.toml
@@ -78,6 +85,11 @@ $(VENV)/demo-ready: requirements.lock requirements-cuda.lock pyproject.toml
 	fi
 	$(BIN)/pip install --quiet --no-deps --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)-docs/ready: requirements-docs.lock
+	python3 -m venv $(VENV)-docs
+	$(VENV)-docs/bin/pip install --quiet --no-deps --requirement requirements-docs.lock
 	touch $@
 
 $(VENV)/ready: $(VENV)/demo-ready requirements-dev.lock

@@ -1,6 +1,7 @@
 """What the README shows, works."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,33 +9,39 @@ import pytest
 from cli_calls import call
 from fedfomo.algorithms import ALGORITHMS
 
-README = Path(__file__).parents[1] / "README.md"
-GAIN = r"\([+−][\d.]+ points, between [+−][\d.]+ and [+−][\d.]+"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+SENTENCE = r"auc [\d.]+ instead of [\d.]+ \([+−][\d.]+, between [+−][\d.]+ and [+−][\d.]+"
 
 
-def test_the_example_of_your_own_model_runs(
+def test_the_training_script_becomes_a_federation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    statements = example.partition("import fedfomo\n")[2].strip().splitlines()
+    assert len(statements) == 5
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})  # noqa: S102
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    import training_script
+
+    training_script.write_mail(tmp_path / "mail")
+    quick = example.replace("metrics=", "rounds=2, workers=0, metrics=")
+    exec(compile(quick, "README.md", "exec"), {})  # noqa: S102
+    del sys.modules["training_script"]
     printed = capsys.readouterr().out
-    for site in ("leeds", "turin", "lyon", "porto"):
+    for site in training_script.OFFICES:
         for lines in (printed, README.read_text()):
-            assert re.search(rf"^ *{site}: .*{GAIN}", lines, re.MULTILINE), site
+            assert re.search(rf"^ *{site}: {SENTENCE}", lines, re.MULTILINE), site
     assert (tmp_path / "report.html").stat().st_size < 6_000_000
+    script = (ROOT / "examples" / "federated_script.py").read_text()
+    assert [line for line in statements[:3] if f"    {line}\n" not in script] == []
 
 
-def test_the_example_is_checked_without_being_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    data, call_of_federate = example.split("result = ")
-    file = tmp_path / "places.py"
-    file.write_text(data + 'if __name__ == "__main__":\n    result = ' + call_of_federate.replace("\n", "\n    "))
-    call("check", str(file))
-    printed = capsys.readouterr().out
-    assert "BatchNorm (2 in the model)" in printed
-    assert "4 sites can federate" in printed
+def test_the_commands_exist() -> None:
+    shown = re.findall(r"^    fedfomo (\w+)", README.read_text(), re.MULTILINE)
+    assert len(shown) > 5
+    for command in shown:
+        call(command, "--help")
 
 
 def test_the_folders_on_the_map_exist() -> None:
@@ -44,3 +51,4 @@ def test_the_folders_on_the_map_exist() -> None:
 
 def test_the_methods_are_counted() -> None:
     assert f"# {len(ALGORITHMS)} of them: " in README.read_text()
+    assert f"{len(ALGORITHMS) - 1} other methods" in README.read_text()

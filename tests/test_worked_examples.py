@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,18 +39,9 @@ def test_hospitals_are_brought_to_scale_by_training_records_alone() -> None:
     assert torch.allclose(trained_on.std(dim=0), torch.ones(30), atol=1e-5)
 
 
-def test_a_training_script_becomes_a_federation(tmp_path: Path) -> None:
-    alone = dict(
-        re.findall(r"^(\w+): AUC ([\d.]+)$", run([str(EXAMPLES / "training_script.py")], tmp_path), re.MULTILINE)
-    )
-    assert alone.keys() == {"Galway", "Sligo", "Tralee", "Cork"}
-    assert float(alone["Cork"]) < 0.85  # it trains on images that lie otherwise than those that it has to read
-    script = (EXAMPLES / "federated_script.py").read_text().replace("metrics=", "rounds=6, metrics=")
-    (tmp_path / "federated_script.py").write_text(script)
-    shutil.copy(EXAMPLES / "training_script.py", tmp_path)
-    printed = run(["federated_script.py"], tmp_path)
-    assert re.search(r"^Cork: auc [\d.]+ instead of ", printed, re.MULTILINE)
-    assert (tmp_path / "report.html").exists()
+def test_the_training_script_of_one_site_is_poor_at_what_it_does_not_train_on(tmp_path: Path) -> None:
+    printed = run([str(EXAMPLES / "training_script.py"), "Cork"], tmp_path)
+    assert 0.5 < float(printed.removeprefix("Cork: AUC ")) < 0.85
 
 
 def test_nodes_of_the_flower_app_are_not_tested_on_what_chose_their_mixture() -> None:

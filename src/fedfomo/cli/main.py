@@ -19,11 +19,11 @@ usage: fedfomo COMMAND [--help]
 
 Personalised federated learning: every client federates with the clients that help it.
 
-  demo        seven post offices learn to read digits, alone and together; takes half a minute
+  demo        six post offices learn to read digits, alone and together; takes a minute
   run         run one method and write its log, models and scores to a folder
   compare     run several methods on the same clients, over several seeds, and show one table
   resume      continue a run or a comparison that was interrupted
-  report      write an HTML report on a run: who helps whom, and which clients gain by federating;
+  report      write an HTML report on a run: which clients gain by federating, and who learned from whom;
               report compare: an HTML report that compares methods over several runs
   runs        runs frame: every figure of every client and round as one tidy table
   export      write one client's model, for load_state_dict

@@ -22,7 +22,7 @@ WATCH_SECONDS = 1.0  # between two looks at the log
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Write an HTML report on a run: who helps whom, and which clients gain by federating.
+    """Write an HTML report on a run: which clients gain by federating, and who learned from whom.
 
     For a report on several comparisons: fedfomo report compare RUNS…
     """
