@@ -48,8 +48,11 @@ def test_no_page_has_a_block_that_is_not_run() -> None:
     assert {page.name for page in pages} <= tutorials | TESTED_ELSEWHERE
 
 
-def test_the_commands_are_those_of_the_help() -> None:
-    assert blocks(DOCS / "reference" / "commands.md", "text") == [USAGE.strip() + "\n"]
+def test_every_command_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text()
+    commands = re.findall(r"^  (\w+)  ", USAGE, re.MULTILINE)
+    assert len(commands) > 10
+    assert [name for name in commands if f"\n  {name}  " not in page] == []
 
 
 def test_the_site_lists_every_page() -> None:
