@@ -106,10 +106,17 @@ def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop:
     return TableStatistics.of(*tables, categories=categories)
 
 
-def load_site(folder: Path | str, encoding: TableEncoding | Path | str, *, drop: Sequence[str] = ()) -> tuple[Any, ...]:
-    """Read the tables of one site's own folder, in an encoding that all sites have."""
-    how = _encoding_of(encoding)
-    return tuple(how.encode(_without(_table(path), drop)) for path in _files_of(Path(folder)))
+def load_site(
+    folder: Path | str, encoding: TableEncoding | Path | str | None = None, *, drop: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """Read the parts of one site's own folder; tables in an encoding that all sites have, or as fits this site."""
+    folder = Path(folder)
+    require(folder.is_dir(), f"there is no folder {folder}")
+    if encoding is not None:
+        how = _encoding_of(encoding)
+        return tuple(how.encode(_without(_table(path), drop)) for path in _files_of(folder))
+    found = {folder.name: tuple(map(_read_file, _files_of(folder)))}
+    return _encoded(found, "classes", "label", (), drop, False, None)[folder.name]
 
 
 def _encoded(
@@ -156,14 +163,6 @@ def _without(table: Table, drop: Sequence[str]) -> Table:
 
 def _encoding_of(given: TableEncoding | Path | str) -> TableEncoding:
     return given if isinstance(given, TableEncoding) else TableEncoding.read(given)
-
-
-def load_site(folder: Path | str, labels: Labels = "classes") -> tuple[Examples, ...]:
-    """Read the parts of one site from its folder."""
-    folder = Path(folder)
-    require(folder.is_dir(), f"there is no folder {folder}")
-    tables = _Tables(labels)
-    return tuple(_read_part(path, tables) for path in _files_of(folder))
 
 
 def _files_of(place: Path) -> list[Path]:
