@@ -118,6 +118,8 @@ def run_with_progress(folder: Path, to_resume: Path, config: RunConfig, prepared
         fail(f"{disk_sentence(error)}; put that right, then {hint}", 2)
     except WorkerLostError as error:
         fail(f"{error}: with fewer workers, {hint} --workers N", 2)
+    if record.best_round is not None:
+        warn(f"{title}: models are those of round {record.best_round}, the best on validation data")
     for client, number in sorted(record.refusals.items()):
         warn(f"uploads of client {client} were refused in {number} rounds; {folder / 'rounds.jsonl'} says why")
     for client, number in sorted(_suspicions(folder / "rounds.jsonl").items()):

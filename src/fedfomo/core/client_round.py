@@ -31,6 +31,7 @@ class ClientOutcome:
     has_upload: bool = False  # whether the upload is sent to the server: that of some methods is None
     score_after_update: Score | None = None
     score_after_training: Score | None = None
+    score_on_validation: Score | None = None  # of the model after the federated update
     is_rolled_back: bool = False  # its training diverged: its memory is that from before the round
     local: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])  # what its trainer keeps for the next round
     exceeds_budget: bool = False  # its privacy budget did not suffice: it did nothing, and nothing of it leaves

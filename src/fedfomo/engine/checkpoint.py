@@ -57,6 +57,7 @@ class Checkpoints:
         self._tensors = tensors
         self._log = log
         self._warn = warn
+        self.pinned: int | None = None  # a checkpoint that stays: so many rounds were done
         self._files: dict[Path, set[str]] = {}  # what each kept checkpoint refers to
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -65,9 +66,21 @@ class Checkpoints:
         path = self._path(checkpoint.rounds_done)
         write_atomically(path, _with_checksum(_to_json(checkpoint)))
         self._files[path] = checkpoint.files()
+        kept = None if self.pinned is None else self._path(self.pinned)
         for outdated in self._newest_first()[KEPT:]:
-            outdated.unlink()
-            self._files.pop(outdated, None)
+            if outdated != kept:
+                outdated.unlink()
+                self._files.pop(outdated, None)
+
+    def at(self, rounds_done: int) -> Checkpoint | None:
+        """Return the checkpoint after so many rounds; None, with a warning, if it is not whole."""
+        path = self._path(rounds_done)
+        found = self._read(path) if path.exists() else None
+        fault = "it is missing or damaged" if found is None else self._fault(found)
+        if fault is not None:
+            self._warn(f"checkpoint {path.name}, of the best round, cannot be used: {fault}; the last round's is taken")
+            return None
+        return found
 
     def files_in_use(self) -> set[str]:
         """Name every tensor file that a kept checkpoint refers to."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import naming
-from fedfomo.io import delete_unfinished, lock, to_json, write_atomically
+from fedfomo.io import delete_unfinished, lock, read_lines, to_json, write_atomically
 
 
 def lock_run(folder: Path) -> TextIO:
@@ -51,6 +51,10 @@ class RunDirectory:
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """Read the lines that are logged."""
+        return read_lines(self._log) if self._log.exists() else []
 
     def log_seconds(self, record: dict[str, Any]) -> None:
         """Append where a round's time went to a file of its own: the log is the same for the same configuration."""

@@ -16,6 +16,7 @@ from fedfomo.core.algorithm import messages_of
 from fedfomo.core.client import ClientId
 from fedfomo.core.model import Score
 from fedfomo.core.round import CommunicationCost, Federation, RoundResult
+from fedfomo.engine.best_round import BestRound
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.tensor_store import References, TensorStore
@@ -34,16 +35,26 @@ class CompletedRound:
     models: Mapping[ClientId, References] = field(default_factory=dict[ClientId, References])  # likewise
     ledgers: Mapping[ClientId, LedgerRows] = field(default_factory=dict[ClientId, LedgerRows])  # likewise
     gradients: int = 0
+    validation: Mapping[ClientId, Score] = field(default_factory=dict[ClientId, Score])  # after the federated update
 
 
 class Runner(ABC):
     """Runs the rounds that a checkpoint leaves to run."""
 
-    def __init__(self, federation: Federation, rounds: int, tensors: TensorStore, run_dir: RunDirectory | None) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        rounds: int,
+        tensors: TensorStore,
+        run_dir: RunDirectory | None,
+        stop_after: int | None = None,
+    ) -> None:
         self.federation = federation
         self.rounds = rounds
         self.tensors = tensors
         self.run_dir = run_dir
+        self.best = None if stop_after is None else BestRound(stop_after)
+        self._before_best: Checkpoint | None = None
 
     @abstractmethod
     def start_server(self) -> Any:
@@ -65,12 +76,41 @@ class Runner(ABC):
         if self.run_dir:
             self.run_dir.truncate_log(checkpoint.log_bytes)
         self.tensors.checksums.update(checkpoint.checksums)
+        self._recall_best(checkpoint)
         self.on_start(checkpoint.rounds_done)
-        while checkpoint.rounds_done < self.rounds:
+        while checkpoint.rounds_done < self.rounds and not (self.best and self.best.has_stalled):
             round, completed = checkpoint.rounds_done, self.complete_round(checkpoint)  # noqa: A001
+            if self.best and self.best.see(round, completed.validation):
+                self._pin(checkpoint)
             checkpoint = self._save(checkpoint, completed)
             self.on_round_saved(round, completed)
         return checkpoint
+
+    def before_best(self) -> Checkpoint | None:
+        """Return the checkpoint from which the best round began; None: nobody looks for it, or it is lost."""
+        if self.best is None or self.best.round is None:
+            return None
+        if self.best.round == 0:
+            return self._first()
+        if self._before_best is not None:
+            self.tensors.checksums.update(self._before_best.checksums)
+        return self._before_best
+
+    def _pin(self, before: Checkpoint) -> None:
+        self._before_best = before
+        if self.run_dir:
+            self.run_dir.checkpoints.pinned = before.rounds_done
+
+    def _recall_best(self, checkpoint: Checkpoint) -> None:
+        """Find out from the log which of the rounds done was the best."""
+        if self.best is None or not self.run_dir:
+            return
+        for line in self.run_dir.read_log():
+            scores = {int(client): Score.from_dict(score) for client, score in line["validation"].items()}
+            self.best.see(line["round"], scores)
+        if self.best.round and checkpoint.rounds_done:
+            self.run_dir.checkpoints.pinned = self.best.round
+            self._before_best = self.run_dir.checkpoints.at(self.best.round)
 
     def state_of(self, checkpoint: Checkpoint) -> Any:
         """Read the server's state."""
@@ -103,5 +143,6 @@ class Runner(ABC):
         ).with_checksums(self.tensors.checksums)
         if run_dir:
             run_dir.checkpoints.save(after)
-        self.tensors.delete_all_but(run_dir.checkpoints.files_in_use() if run_dir else after.files())
+        best = self._before_best.files() if self._before_best else set[str]()
+        self.tensors.delete_all_but(run_dir.checkpoints.files_in_use() if run_dir else after.files() | best)
         return after

@@ -136,6 +136,7 @@ def load(
         date=_date(folder / ("result.json" if is_finished else "rounds.jsonl")),
         notes=[
             *_unfinished(folder, is_finished),
+            *_stopped(record, asked.rounds, len(read_rounds(folder))),
             *environment["warnings"],
             *([] if problem else _lost(data, results, clients)),
             *_set_apart([other for other in siblings if other not in alike]),
@@ -410,6 +411,19 @@ def _privacy(folder: Path, privacy: Privacy) -> PrivacyFacts | None:
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
     return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
+
+
+def _stopped(record: RunRecord | None, planned: int, completed: int) -> list[str]:
+    """Say where a run ended early, and of which round its models are."""
+    if record is None or (record.best_round is None and completed == planned):
+        return []
+    early = (
+        f"Stopped after {completed} of {planned} rounds, without a gain on validation data. "
+        if completed < planned
+        else ""
+    )
+    of = f"round {record.best_round}, the best on validation data" if record.best_round else "the last update"
+    return [f"{early}Models are those of {of}."]
 
 
 def _unfinished(folder: Path, is_finished: bool) -> list[str]:

@@ -59,6 +59,9 @@ class ExperimentConfig:
     """Probability that a participating client fails before it trains."""
     late_fraction: float = 0.0
     """Probability that a participating client trains, but uploads after the round has closed."""
+    stop_after: int | None = None
+    """Stop after so many rounds without a gain of the primary metric on validation data; the result is then that of the
+    best round. By default all rounds are run."""
     evaluate_every: int = 1
     """Rounds between evaluations on the test data; the last round is always evaluated."""
     workers: int | None = None
@@ -77,6 +80,8 @@ class ExperimentConfig:
         for tracker in self.track:
             if tracker not in TRACKERS:
                 raise unknown("tracker", tracker, TRACKERS)
+        is_open = not self.privacy.is_on or self.stop_after is None
+        require(is_open, "--stop-after goes by exact scores on validation records, which are private: leave it out")
         is_alone = not self.privacy.is_on or self.scenario.share_fraction == 0
         require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
         is_possible = self.executor == "processes" or self.device.partition(":")[0] == "cpu"
@@ -98,6 +103,7 @@ class ExperimentConfig:
             executor=self.executor,
             client_dropout=self.client_dropout,
             late_fraction=self.late_fraction,
+            stop_after=self.stop_after,
         )
 
 

@@ -46,6 +46,7 @@ class SitesConfig:
     metrics: list[str] = field(default_factory=list[str])  # of all outputs at once; the one that leads is `metric`
     share: list[str] = field(default_factory=list[str])
     keep: list[str] = field(default_factory=list[str])
+    stop_after: int = 0  # rounds without a gain on validation data; 0: never
 
     def as_toml(self) -> str:
         """Spell it out for config.toml."""
@@ -123,9 +124,8 @@ def sites_environment(
 
 def digest_of(config: SitesConfig, environment: Mapping[str, Any]) -> str:
     """Hash whatever decides a run's result, so that a checkpoint is never continued under other conditions."""
-    later = [
-        name for name in ("metrics", "share", "keep") if not getattr(config, name)
-    ]  # a run is what it was without it
+    # A run is what it was before these existed.
+    later = [name for name in ("metrics", "share", "keep", "stop_after") if not getattr(config, name)]
     settings = {name: value for name, value in asdict(config).items() if name not in ("call", *later)}
     versions = [version(name) for name in ("fedfomo", "torch")]
     decisive = (settings, versions, environment["sites"], environment["model"], *method_file(config.method).values())

@@ -81,6 +81,7 @@ class RunRecord:
     group_agreement: float | None  # adjusted Rand index between the two
     seconds: float  # of the process that finished the run
     metric: str = "accuracy"  # the name of the primary metric
+    best_round: int | None = None  # whose models these are, the best on validation; None: those of the last update
 
     def figures(self, point: str = "after_update") -> dict[int, float]:
         """Return each client's primary metric on its test examples at one of the two points of evaluation."""

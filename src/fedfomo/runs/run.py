@@ -214,6 +214,7 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
         group_agreement=None if groups is None or found is None else agreement(groups, found),
         seconds=seconds,
         metric=run.problem.model.metrics.leading,
+        best_round=result.best_round,
     )
 
 
@@ -234,7 +235,7 @@ def _digest(config: RunConfig, prepared: AnyPrepared) -> str:
     for name in NOT_RESULT_RELEVANT:
         del setting[name]
     del settings["out"]
-    later = [(setting, name) for name in ("dropout", "lateness", "standardise", "share", "keep")]
+    later = [(setting, name) for name in ("dropout", "lateness", "standardise", "share", "keep", "stop_after")]
     for table, name in [*later, (setting["training"], "augment"), (setting["scenario"], "groups")]:
         if not table[name]:  # without it, a run is what it was when it did not exist
             del table[name]

@@ -190,7 +190,7 @@ def read_reply(content: bytes, batch: Batch) -> BatchResult:
     if "failure" in found:
         raise WorkerError(f"{describe_clients(batch)} failed in round {batch.round}:\n{found['failure']}")
     for result in found["results"]:
-        for name in ("score_after_update", "score_after_training"):
+        for name in ("score_after_update", "score_after_training", "score_on_validation"):
             result[name] = None if result[name] is None else Score.from_dict(result[name])
     results = [ClientResult(**result) for result in found["results"]]
     return BatchResult(results, found["checksums"], Timings(**found["seconds"]))

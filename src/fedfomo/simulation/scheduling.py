@@ -24,6 +24,7 @@ class ClientJob:
     ledger: list[list[Any]]  # earlier queries on the client's private records
     attempts: int  # how often the queries of this job are charged
     model: References | None  # what a client without budget is left with; None: it has none yet
+    is_judged: bool = False  # whether the model after the federated update is scored on validation data too
 
     def places(self) -> list[str]:
         """Return the places of all tensors that this job may read."""
@@ -54,6 +55,7 @@ class ClientResult:
     exceeds_budget: bool  # its budget did not suffice: it did nothing, and nothing of it leaves
     is_rolled_back: bool  # its training diverged: its memory is that from before
     losses: Sequence[float]  # of the models that the client evaluated, as its evaluator returned them
+    score_on_validation: Score | None = None  # of the model after the federated update
 
 
 @dataclass(frozen=True)

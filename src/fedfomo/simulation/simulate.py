@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -29,10 +30,12 @@ from fedfomo.core.round import (
     traffic_of,
 )
 from fedfomo.core.sparse import SparseMatrix
+from fedfomo.engine.best_round import known_metrics
 from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.runner import CompletedRound, Runner
 from fedfomo.engine.tensor_store import TensorStore
+from fedfomo.errors import require
 from fedfomo.io import to_json
 from fedfomo.privacy.accountant import EpsilonSpent, from_rows
 from fedfomo.simulation.callbacks import Callback, FinishedRound
@@ -65,6 +68,7 @@ class RunResult:
     gradients: int  # how many examples were differentiated, each as often as it was
     seconds: Timings  # where the time of this process and its workers went
     spent: Mapping[ClientId, EpsilonSpent] | None  # what privacy was left, where there was any
+    best_round: int | None = None  # whose updated models these are, the best on validation; None: of the last update
 
 
 def simulate(
@@ -103,7 +107,7 @@ class _SimulatedRun(Runner):
     ) -> None:
         problem, algorithm = setup.problem, setup.algorithm
         federation = Federation(algorithm, len(problem.clients), len(problem.initial), problem.seed)
-        super().__init__(federation, config.rounds, files, run_dir)
+        super().__init__(federation, config.rounds, files, run_dir, config.stop_after)
         self._problem = problem
         self._config = config
         self._callback = callback
@@ -113,6 +117,9 @@ class _SimulatedRun(Runner):
         self._last_round = self._last_rounds()
         policy = BatchPolicy(setup.is_stacked, config.workers, 4 * len(problem.initial))
         self._transport = SimulatedTransport(problem, algorithm, executor, files, policy, callback.client_done)
+        self._transport.judges = self.best is not None
+        is_open = self._privacy is None or self.best is None
+        require(is_open, "stop_after goes by exact scores on validation records, which are private: leave it out")
 
     def start_server(self) -> Any:
         return self.federation.algorithm.start_server(self._problem.start(self.rounds))
@@ -143,6 +150,7 @@ class _SimulatedRun(Runner):
             models=transport.models if self._privacy else {},
             ledgers=transport.ledgers,
             gradients=transport.gradients(),
+            validation=transport.validation(),
         )
 
     def on_round_saved(self, round: int, completed: CompletedRound) -> None:
@@ -150,6 +158,18 @@ class _SimulatedRun(Runner):
         self._callback.round_done(FinishedRound(round, *self._transport.scores(), line, self._seconds))
 
     def finish(self, last: Checkpoint) -> RunResult:
+        """Return what the last update brings, or, where the best round is looked for, that round's if it was better."""
+        found = self._update_everybody(last)
+        before = self.before_best()
+        if self.best is None or self.best.round is None or before is None:
+            return found
+        values = known_metrics(self._transport.validation())
+        if values and fmean(values.values()) > self.best.value:
+            return found
+        spent = {"traffic": found.traffic, "refusals": found.refusals, "gradients": found.gradients}
+        return replace(self._update_everybody(before), **spent, best_round=self.best.round + 1)
+
+    def _update_everybody(self, last: Checkpoint) -> RunResult:
         """Let every client, not only the last cohort, personalise once more."""
         state, round, transport = self.state_of(last), last.rounds_done, self._transport  # noqa: A001
         everyone = range(self.federation.num_clients)
@@ -230,6 +250,7 @@ class _SimulatedRun(Runner):
             "refused": result.refused,
             "uploads": {client: messages.numbers_in(schema, upload) for client, upload in result.uploads.items()},
             "judged": transport.losses() if shows_losses else {},
+            **({"validation": {k: s.as_dict() for k, s in transport.validation().items()}} if self.best else {}),
             **({"suspected": result.suspected} if result.suspected else {}),
             **privacy,
             **failures,

@@ -69,6 +69,7 @@ class SimulatedTransport:
         self.models: Mapping[ClientId, References] = {}  # what clients are left with when their budget is spent
         self.ledgers: Mapping[ClientId, list[list[Any]]] = {}  # queries on clients' private records so far
         self.scored: Collection[ClientId] = ()  # on their test examples
+        self.judges = False  # whether models are scored on validation data as well
         self.attempts = 1  # how often the next call's queries are charged
         self.failures = Failures()  # of the next round
         self.seconds = Timings()
@@ -108,6 +109,11 @@ class SimulatedTransport:
         after_update = {client: r.score_after_update for client, r in results if r.score_after_update}
         after_training = {client: r.score_after_training for client, r in results if r.score_after_training}
         return after_update, after_training
+
+    def validation(self) -> dict[ClientId, Score]:
+        """Return the last call's scores on validation data after the federated update."""
+        results = sorted(self._results.items())
+        return {client: result.score_on_validation for client, result in results if result.score_on_validation}
 
     def out_of_budget(self) -> list[ClientId]:
         """Return the clients whose budget did not suffice for the last call."""
@@ -167,6 +173,7 @@ class SimulatedTransport:
                 ledger=self.ledgers.get(client, []),
                 attempts=self.attempts,
                 model=self.models.get(client),
+                is_judged=self.judges,
             )
             # The longest work first, so that no worker is left with it at the end, and like beside like.
             for client in sorted(downloads, key=lambda client: (-len(clients[client].train), client))

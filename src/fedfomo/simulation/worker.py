@@ -123,7 +123,15 @@ class ClientRunner:
         packed = None if job.memory is None else self._files.load(job.memory)
         memory = load_memory(self._algorithm, self._start, packed)
         client = replace(client, local=LocalState(split_memory(packed or {})[1]))
-        return run_client_round(self._algorithm, client, download, memory, job.trains, partial(self._score, job))
+        judged: list[Score] = []
+
+        def score(model: Tensor) -> Score | None:
+            if job.is_judged and not judged:  # the first is the model after the federated update
+                judged.extend(self._compute.scores([(model, self._problem.clients[job.client].validation)]))
+            return self._score(job, model)
+
+        outcome = run_client_round(self._algorithm, client, download, memory, job.trains, score)
+        return replace(outcome, score_on_validation=next(iter(judged), None))
 
     def _left_as_it_was(self, job: ClientJob, outcome: ClientOutcome, ledger: list[list[Any]]) -> _FinishedJob:
         """Give a client that exceeds its budget the model that it had."""
@@ -165,6 +173,7 @@ class ClientRunner:
                 ledger=own.ledger,
                 exceeds_budget=own.outcome.exceeds_budget,
                 is_rolled_back=own.outcome.is_rolled_back,
+                score_on_validation=own.outcome.score_on_validation,
             )
             for job, own in zip(batch.jobs, done, strict=True)
         ]

@@ -192,6 +192,7 @@ def federate(
     methods: Mapping[str, NamedMethod] | None = None,
     rounds: int = 20,
     participation: float = 1.0,
+    stop_after: int | None = None,
     trainer: LocalTrainer | TrainFunction | None = None,
     share: Sequence[str] = (),
     keep: Sequence[str] = (),
@@ -222,6 +223,8 @@ def federate(
             {"num_downloads": 5}), "fedavg": "fedavg"}. The result is that of the first; report and `frame` have all.
         rounds: Communication rounds.
         participation: Share of the sites that take part in a round. Training alone happens in every round.
+        stop_after: Rounds without a gain of the primary metric on validation data after which a run stops; the result
+            is then that of the best round. By default all rounds are run.
         trainer: How sites train: `Sgd(…)`, the default, `Trainer(…)` with any torch optimiser, or a function
             train(model, data, context) of your own.
         share: Patterns over names of parameters, such as "head.*": what they match travels, all else every site keeps
@@ -256,7 +259,8 @@ def federate(
     objective = objective_of(loss, metric, metrics, primary)
     trainer, privacy = None if trainer is None else as_trainer(trainer), privacy or Privacy()
     where = resolve_device(device)
-    simulation = SimulationConfig(rounds, participation, 1, workers_on(where, workers, os.cpu_count() or 1))
+    count = workers_on(where, workers, os.cpu_count() or 1)
+    simulation = SimulationConfig(rounds, participation, 1, count, stop_after=stop_after)
     if methods is None:
         planned = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     else:
@@ -270,6 +274,9 @@ def federate(
         call |= {"metrics": metrics, "primary": objective.name}
     parts = {name: patterns for name, patterns in (("share", share), ("keep", keep)) if patterns}
     call |= {name: patterns if isinstance(patterns, str) else tuple(patterns) for name, patterns in parts.items()}
+    if stop_after is not None:
+        call["stop_after"] = stop_after
+        require(not privacy.is_on, "stop_after goes by exact scores on validation records, which are private")
     if privacy.is_on:
         call["privacy"] = privacy
     chosen = chosen_seeds(seed, seeds)
@@ -376,6 +383,7 @@ def _prepare(
             metrics=list(objective.metrics.of_sets),
             share=list(problem.share),
             keep=list(problem.keep),
+            stop_after=simulation.stop_after or 0,
         )
         folder = out / f"{each.label}-seed-{seed}"
         check_same_call(folder, config, environment)
@@ -423,6 +431,8 @@ def _play(runs: _Runs, keeper: _Keeper) -> FederationResult:
         f"note: {runs.names[client]}'s model was refused in {number} rounds, most likely because it was not finite"
         for client, number in sorted(record.refusals.items())
     ]
+    if record.best_round is not None:
+        notes.append(f"note: models are those of round {record.best_round}, the best on validation data")
     if record.spent is not None:
         notes += [f"privacy: {sentence}" for sentence in describe_privacy(record.spent, runs.problem.privacy)]
     return FederationResult(
