@@ -86,8 +86,7 @@ class _Huge(FleetConnection):
     """Answers with one piece of 60 MB, of which no word is true."""
 
     def send(self, reply: Any, seconds: float) -> None:
-        array = reply.content.array_records[CONTENT][CONTENT]
-        array.data = b"x" * 60_000_000
+        reply.content.config_records[CONTENT][CONTENT] = b"x" * 60_000_000
         super().send(reply, seconds)
 
 

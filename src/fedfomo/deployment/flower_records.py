@@ -14,6 +14,7 @@ NONCE = "fedfomo.nonce"
 PROOF = "fedfomo.proof"
 SITE = "fedfomo.site"
 
+ONE_PIECE = 4 * 2**20  # bytes
 GRACE = 30.0  # seconds for which Flower keeps a message beyond its deadline: what came in time is still to be fetched
 CLOCKS = 300.0  # seconds by which two machines' clocks may differ; Flower lets nobody in whose clock is further off
 
@@ -29,13 +30,21 @@ def deadline(message: Message) -> float:
 
 
 def record_of(encrypted: bytes) -> RecordDict:
-    """Wrap bytes as an array, which Flower moves in chunks; a plain value it would move in one piece."""
+    """Wrap bytes: a few as a plain value, which Flower moves in one piece, and more as an array, in chunks.
+
+    Every piece is a request of its own, at both ends.
+    """
+    if len(encrypted) <= ONE_PIECE:
+        return RecordDict({CONTENT: ConfigRecord({CONTENT: encrypted})})
     array = Array("uint8", (len(encrypted),), CONTENT, encrypted)
     return RecordDict({CONTENT: ArrayRecord({CONTENT: array})})  # pyright: ignore[reportArgumentType]
 
 
 def content_of(record: RecordDict) -> bytes:
     """Unwrap bytes."""
+    value = record.config_records.get(CONTENT, {}).get(CONTENT)
+    if isinstance(value, bytes):
+        return value
     arrays = record.array_records.get(CONTENT, {})
     if CONTENT not in arrays or not isinstance(arrays[CONTENT].data, bytes):
         raise DecryptionError("nothing encrypted is in it")

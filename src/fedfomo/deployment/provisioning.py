@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedfomo.deployment.encryption import MessageCipher, write_key
+from fedfomo.deployment.operations import write_keys, write_operations
 from fedfomo.deployment.settings import (
     FederationConfig,
     FederationFolder,
@@ -70,6 +71,7 @@ def provision(
     folder.write_registry(secrets.token_hex(16), [])
     for name in names:
         add_site(folder, name)
+    write_operations(folder)
 
 
 def add_site(folder: FederationFolder, name: str) -> SiteFolder:
@@ -90,6 +92,7 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
         unfinished.rename(place)
         # Drawn, so that the order in which sites joined does not tell who is who.
         folder.write_registry(identity, [*sites, Site(name, secrets.choice(free), pem, seal)])
+        write_keys(folder)
     return SiteFolder(place)
 
 
@@ -103,6 +106,7 @@ def remove_site(folder: FederationFolder, name: str) -> list[Site]:
         folder.write_registry(
             folder.identity(), [replace(site, has_left=True) if site.name == name else site for site in sites]
         )
+        write_keys(folder)
         return folder.members()
 
 

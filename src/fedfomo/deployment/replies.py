@@ -18,6 +18,7 @@ from fedfomo.deployment.encryption import DecryptionError
 from fedfomo.deployment.flower_grid import LINK_IS_GONE, SLACK, Announcement, MessageGrid, PieceError
 
 POLL = 0.2  # seconds between looks for replies
+PACE = 0.03  # seconds between looks for each reply that is waited for
 PIECES = 16  # of a reply of no length; there may be one more for each MB
 
 T = TypeVar("T")
@@ -63,13 +64,17 @@ class ReplyPoller(Generic[Whose, T]):
         if now >= self._due:
             yield from self._look()
             ended = time.monotonic()
-            self._due = ended + max(POLL, ended - now)  # at most half of the time is spent on looking
+            self._due = ended + max(self._pause(), ended - now)  # at most half of the time is spent on looking
 
     def wait(self) -> Iterator[tuple[Whose, T | ReplyError]]:
         """Yield what comes until every message is answered or late."""
         while self._expected:
             yield from self._look()
-            time.sleep(POLL if self._expected else 0)
+            time.sleep(self._pause() if self._expected else 0)
+
+    def _pause(self) -> float:
+        """Return how long not to look: each reply that is waited for is a request to the SuperLink."""
+        return max(POLL, PACE * len(self._expected))
 
     def _look(self) -> Iterator[tuple[Whose, T | ReplyError]]:
         for message_id, expected in list(self._expected.items()):

@@ -115,6 +115,7 @@ class FederationFolder:
         self.authority = self.path / "authority"  # signs certificates; not needed while a federation runs
         self.server = self.path / "server"
         self.sites = self.path / "sites"
+        self.operations = self.path / "operations"  # files for nginx, systemd and containers
         self.deliveries = self.server / "deliveries.jsonl"
         self.status = self.server / "status.json"
         self.result = self.server / "result.json"
