@@ -16,6 +16,7 @@ from experiments.iclr2021.features import page as features
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paper_tables import FIGURES, TABLES, Column, Row, Table
 from experiments.iclr2021.rankings import comparison
+from experiments.iclr2021.remaining import remaining
 from experiments.iclr2021.results import MIXED, Results, signed
 from experiments.iclr2021.settings import SHOWN, Cell, Target, published
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
@@ -222,6 +223,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
     """Replace every block between `begin NAME` and `end NAME` by what results, and drawings in a folder, say now."""
     blocks: dict[str, Callable[[], str]] = {
         "state": lambda: state(results),
+        "remaining": lambda: remaining(results),
         "claims": lambda: claims(results),
         "discovery": lambda: recovery_table(results),
         "far": lambda: far(results),
