@@ -13,6 +13,6 @@ import fedfomo
 if __name__ == "__main__":
     sites = {name: (Mail(f"mail/{name}/train", augment), Mail(f"mail/{name}/target")) for name in OFFICES}
     trainer = fedfomo.Trainer(lambda params: torch.optim.AdamW(params, 1e-3), epochs=2, batch_size=16)
-    result = fedfomo.federate(make_model, sites, trainer=trainer, metrics={"auc": auc})
+    result = fedfomo.federate(make_model, sites, trainer=trainer, metrics={"auc": auc}, device="cpu")  # or "cuda"
     print(result)
     print("The report:", result.report("report.html"))
