@@ -129,7 +129,7 @@ def test_sites_apart_tell_statistics_and_share_an_encoding(tmp_path: Path) -> No
     assert "patient" not in (tmp_path / "leeds.json").read_text()
     TableEncoding.of(told, "outcome", standardise=True).write(tmp_path / "encoding.json")
     for site in ("leeds", "turin"):
-        apart = load_site(tmp_path / site, tmp_path / "encoding.json")
+        apart = load_site(tmp_path / site, encoding=tmp_path / "encoding.json")
         for one, other in zip(apart, together[site], strict=True):
             assert torch.equal(one.inputs, other.inputs)
             assert torch.equal(one.labels, other.labels)
@@ -139,10 +139,10 @@ def test_a_word_that_nobody_told_is_refused_with_its_place(tmp_path: Path) -> No
     two_sites(tmp_path)
     TableEncoding.of([site_statistics(tmp_path / "leeds")], "outcome").write(tmp_path / "encoding.json")
     with pytest.raises(InputError, match=r"turin/train.csv, line 3, column 'age': a value is missing, where none was"):
-        load_site(tmp_path / "turin", tmp_path / "encoding.json")
+        load_site(tmp_path / "turin", encoding=tmp_path / "encoding.json")
     write(tmp_path, turin__train="sex,age,outcome\nx,5,well\n")
     with pytest.raises(InputError, match=r"turin/train.csv, line 2, column 'sex': 'x' is not among f, m"):
-        load_site(tmp_path / "turin", tmp_path / "encoding.json")
+        load_site(tmp_path / "turin", encoding=tmp_path / "encoding.json")
 
 
 def test_noisy_statistics_find_the_same_columns_and_nearly_the_same_figures(tmp_path: Path) -> None:

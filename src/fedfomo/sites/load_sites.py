@@ -67,10 +67,7 @@ def load_sites(
     files = {place.name: _files_of(place) for place in places}
     known = classes or classes_in(path for paths in files.values() for path in paths if path.is_dir())
 
-    def part(path: Path) -> Examples | Table:
-        return LazyExamples(ImageFolder(path, known, image_size)) if path.is_dir() else _read_file(path)
-
-    found = {site: tuple(map(part, paths)) for site, paths in files.items()}
+    found = {site: _parts_in(paths, known, image_size) for site, paths in files.items()}
     sites = _encoded(found, labels, label, categories, drop, standardise, encoding)
     sites.classes = sites.classes or tuple(known)
     return sites
@@ -107,16 +104,30 @@ def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop:
 
 
 def load_site(
-    folder: Path | str, encoding: TableEncoding | Path | str | None = None, *, drop: Sequence[str] = ()
+    folder: Path | str,
+    labels: Labels = "classes",
+    *,
+    encoding: TableEncoding | Path | str | None = None,
+    label: str = "label",
+    drop: Sequence[str] = (),
+    image_size: int | None = None,
+    classes: Sequence[str] | None = None,
 ) -> tuple[Any, ...]:
-    """Read the parts of one site's own folder; tables in an encoding that all sites have, or as fits this site."""
+    """Read the parts of one site from its own folder; tables and classes of images as all sites number them.
+
+    The arguments are those of `load_sites`.
+    """
     folder = Path(folder)
     require(folder.is_dir(), f"there is no folder {folder}")
-    if encoding is not None:
-        how = _encoding_of(encoding)
-        return tuple(how.encode(_without(_table(path), drop)) for path in _files_of(folder))
-    found = {folder.name: tuple(map(_read_file, _files_of(folder)))}
-    return _encoded(found, "classes", "label", (), drop, False, None)[folder.name]
+    found = {folder.name: _parts_in(_files_of(folder), classes or (), image_size)}
+    return _encoded(found, labels, label, (), drop, standardise=False, encoding=encoding)[folder.name]
+
+
+def _parts_in(paths: Sequence[Path], classes: Sequence[str], image_size: int | None) -> tuple[Examples | Table, ...]:
+    known = classes or classes_in(path for path in paths if path.is_dir())
+    return tuple(
+        LazyExamples(ImageFolder(path, known, image_size)) if path.is_dir() else _read_file(path) for path in paths
+    )
 
 
 def _encoded(
