@@ -144,18 +144,10 @@ def _encoded(
     tables = {
         site: [_without(part, drop) for part in parts if isinstance(part, Table)] for site, parts in found.items()
     }
-    together = [table for own in tables.values() for table in own]
-    if not together:
+    if not any(tables.values()):
         return Sites(found)
-    for table in together:
-        held = f"{table.source} has the columns {', '.join(table.columns)}"
-        way_out = f"one of them must be called {label}, or name another with label="
-        require(label in table.columns, f"{held}; {way_out}")
-        require_columns(table, tuple(together[0].columns), together[0].source)
     if encoding is None:
-        require_one_kind(together, categories)
-        told = [TableStatistics.of(*own, categories=categories) for own in tables.values() if own]
-        how = TableEncoding.of(told, label, labels, standardise=standardise)
+        how = _fitting([own for own in tables.values() if own], labels, label, categories, standardise)
     else:
         how = _encoding_of(encoding)
     sites = Sites(
@@ -166,6 +158,21 @@ def _encoded(
     )
     sites.encoding, sites.classes = how, how.classes
     return sites
+
+
+def _fitting(
+    sites: Sequence[Sequence[Table]], labels: Labels, label: str, categories: Sequence[str], standardise: bool
+) -> TableEncoding:
+    """Find the encoding of tables that are all here."""
+    together = [table for own in sites for table in own]
+    for table in together:
+        held = f"{table.source} has the columns {', '.join(table.columns)}"
+        way_out = f"one of them must be called {label}, or name another with label="
+        require(label in table.columns, f"{held}; {way_out}")
+        require_columns(table, tuple(together[0].columns), together[0].source)
+    require_one_kind(together, categories)
+    told = [TableStatistics.of(*own, categories=categories) for own in sites]
+    return TableEncoding.of(told, label, labels, standardise=standardise)
 
 
 def _without(table: Table, drop: Sequence[str]) -> Table:
