@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from cryptography import x509
 
 from cli_calls import refused
 from federations import SITES, federation, fedfomo
@@ -19,11 +21,13 @@ from fedfomo.core.rng import stream
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.provisioning import add_site, remove_site
+from fedfomo.deployment.renewal import renew_server, renew_site
 from fedfomo.deployment.server_process import ServerProcess
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
-from fedfomo.deployment.status import sentences
+from fedfomo.deployment.status import facts, sentences
 from fedfomo.deployment.superlink_control import ControlError
 from fedfomo.errors import InputError
+from fedfomo.runs.config_io import write_toml
 from in_memory_transport import Loopback, make_federation, models_of, serve
 from toy_problems import points_problem
 
@@ -194,6 +198,51 @@ def test_the_superlink_is_told_who_has_left_and_again_if_it_did_not_hear(tmp_pat
     server.look()
     server.look()
     assert server.asked[3:] == [("unregister", "lyon")] * 2
+
+
+def test_old_keys_are_turned_away_once_a_site_has_new_ones(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    server = _Server(folder, print)
+    server.look()
+    before = {site.name: site for site in folder.registry()}
+    place = SiteFolder(renew_site(folder, "lyon"))
+    after = {site.name: site for site in folder.registry()}
+    assert {name for name in SITES if before[name] != after[name]} == {"lyon"}
+    assert (after["lyon"].slot, after["lyon"].name) == (before["lyon"].slot, "lyon")
+    assert MessageCipher.read(place.seal).public_key == after["lyon"].seal != before["lyon"].seal
+    assert place.card() == SiteFolder(folder.sites / "lyon").card()
+    server.look()
+    server.look()
+    assert server.asked[3:] == [("unregister", "lyon"), ("register", "lyon")]
+    for name in ("authentication.key", "sealing.key", "site.json", "ca.crt"):  # as the command says
+        shutil.copy(place.path / name, folder.sites / "lyon" / name)
+    serve(Loopback(folder), folder)
+    assert models_of(folder).keys() == set(SITES)
+
+
+def test_the_server_gets_a_certificate_for_an_address_that_it_has_moved_to(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path)
+    old = (folder.server / "server.crt").read_bytes()
+    folder.settings.write_text(write_toml(replace(folder.config(), address="new.example.org:8443")))
+    renew_server(folder)
+    server = x509.load_pem_x509_certificate((folder.server / "server.crt").read_bytes())
+    server.verify_directly_issued_by(x509.load_pem_x509_certificate((folder.server / "ca.crt").read_bytes()))
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "new.example.org" in names.get_values_for_type(x509.DNSName)
+    assert (folder.server / "server.crt").read_bytes() != old
+    assert "server_name new.example.org;" in (folder.operations / "nginx.conf").read_text()
+    (folder.authority / "ca.key").unlink()
+    with pytest.raises(InputError, match=r"ca\.key is not there: put it back"):
+        renew_server(folder)
+
+
+def test_a_certificate_that_ends_soon_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_federation(tmp_path)
+    assert facts(folder)["problems"] == []
+    monkeypatch.setattr("fedfomo.deployment.provisioning.YEARS", 0.1)
+    renew_server(folder)
+    (problem,) = facts(folder)["problems"]
+    assert problem.startswith("server.crt ends on ")
 
 
 def test_a_superlink_that_complains_and_turns_the_site_away_all_the_same_is_not_asked_again(tmp_path: Path) -> None:

@@ -48,6 +48,16 @@ class RemoveSiteConfig(AddSiteConfig):
 
 
 @dataclass(frozen=True)
+class RenewConfig:
+    """Make a site's keys anew, or without a name the server's certificate, for the address in federation.toml."""
+
+    name: Annotated[str, tyro.conf.Positional] = ""
+    """The site whose keys are replaced: the old ones are not let in any more."""
+    folder: Path = FOLDER
+    """The federation's folder."""
+
+
+@dataclass(frozen=True)
 class FolderConfig:
     """Name a federation."""
 
@@ -99,6 +109,7 @@ def deploy(arguments: list[str]) -> None:
         "init": init,
         "add-site": add_site,
         "remove-site": remove_site,
+        "renew": renew,
         "server": server,
         "site": site,
         "status": status,
@@ -150,6 +161,21 @@ def remove_site(arguments: list[str]) -> None:
     min_clients = folder.config().min_clients
     if len(staying) < min_clients:
         warn(f"{len(staying)} of at least {min_clients} sites stay: no round is run until `deploy add-site` adds more")
+
+
+def renew(arguments: list[str]) -> None:
+    """Make keys or certificates anew."""
+    config = parse("deploy renew", RenewConfig, arguments)
+    from fedfomo.deployment import renewal
+
+    folder = FederationFolder(config.folder)
+    if not config.name:
+        renewal.renew_server(folder)
+        words = "the server's certificate is new; start the server again, and nginx -s reload where there is one"
+    else:
+        place = renewal.renew_site(folder, config.name)
+        words = f"copy the files of {place} over those in {config.name}'s folder, start `deploy site` there again"
+    console.print(words, soft_wrap=True, markup=False)
 
 
 def server(arguments: list[str]) -> None:

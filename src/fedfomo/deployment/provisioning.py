@@ -63,15 +63,22 @@ def provision(
     certificate = authority.public_bytes(serialization.Encoding.PEM)
     for place in (folder.authority, folder.server):
         (place / "ca.crt").write_bytes(certificate)
-    server_key = ec.generate_private_key(ec.SECP384R1())
-    server = _certificate(host_and_port(config.address)[0], server_key, authority, authority_key)
-    write_atomically(folder.server / "server.key", _pem(server_key), mode=PRIVATE)
-    (folder.server / "server.crt").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    write_server_certificate(folder, authority, authority_key)
     write_key(folder.server / "sealing.key")
     folder.write_registry(secrets.token_hex(16), [])
     for name in names:
         add_site(folder, name)
     write_operations(folder)
+
+
+def write_server_certificate(
+    folder: FederationFolder, authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey
+) -> None:
+    """Make the server's key, and a certificate for the address that the settings name."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    certificate = _certificate(host_and_port(folder.config().address)[0], key, authority, authority_key)
+    write_atomically(folder.server / "server.key", _pem(key), mode=PRIVATE)
+    write_atomically(folder.server / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def add_site(folder: FederationFolder, name: str) -> SiteFolder:
@@ -88,7 +95,7 @@ def add_site(folder: FederationFolder, name: str) -> SiteFolder:
         shutil.rmtree(unfinished, ignore_errors=True)  # of an earlier try that was killed
         folder.sites.mkdir(mode=0o700, exist_ok=True)  # whoever has handed all over may have deleted it
         unfinished.mkdir(mode=0o700)
-        pem, seal = _equip(folder, config, name, identity, SiteFolder(unfinished))
+        pem, seal = _equip(folder, name, SiteFolder(unfinished))
         unfinished.rename(place)
         # Drawn, so that the order in which sites joined does not tell who is who.
         folder.write_registry(identity, [*sites, Site(name, secrets.choice(free), pem, seal)])
@@ -110,10 +117,18 @@ def remove_site(folder: FederationFolder, name: str) -> list[Site]:
         return folder.members()
 
 
-def _equip(
-    folder: FederationFolder, config: FederationConfig, name: str, identity: str, place: SiteFolder
-) -> tuple[str, str]:
+def _equip(folder: FederationFolder, name: str, place: SiteFolder) -> tuple[str, str]:
     """Fill the folder to hand over, and return the public halves of the site's two keys."""
+    shutil.copy(folder.model, place.model)
+    shutil.copy(TEMPLATES / "data.py", place.data)
+    shutil.copy(TEMPLATES / "privacy.toml", place.privacy_settings)
+    shutil.copy(TEMPLATES / "policy.toml", place.policy)
+    return write_site_keys(folder, name, place)
+
+
+def write_site_keys(folder: FederationFolder, name: str, place: SiteFolder) -> tuple[str, str]:
+    """Write a site's keys, and what it needs to know of the server; return the public halves of its two keys."""
+    config = folder.config()
     key = ec.generate_private_key(ec.SECP384R1())
     encryption = serialization.NoEncryption()
     formats = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
@@ -122,12 +137,8 @@ def _equip(
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
     seal = write_key(place.seal)
     shutil.copy(folder.server / "ca.crt", place.ca)
-    shutil.copy(folder.model, place.model)
-    shutil.copy(TEMPLATES / "data.py", place.data)
-    shutil.copy(TEMPLATES / "privacy.toml", place.privacy_settings)
-    shutil.copy(TEMPLATES / "policy.toml", place.policy)
     server_seal = MessageCipher.read(folder.server / "sealing.key").public_key
-    place.write_card(SiteIdentity(name, identity, config.address, server_seal, config.plaintext))
+    place.write_card(SiteIdentity(name, folder.identity(), config.address, server_seal, config.plaintext))
     return pem, seal
 
 

@@ -43,6 +43,7 @@ class ServerProcess:
         self._control: SuperLinkControl | None = None
         self._run: int | None = None
         self._registered: dict[str, int] = {}  # what Flower calls each site
+        self._keys: dict[str, str] = {}  # by which it lets each site in
         self._leaving: dict[str, int] = {}  # rounds that were complete when a site was found to have left
         self._overdue: dict[str, float] = {}  # when to try again to strike it off
         self._deaths = 0  # of the ServerApp, since a round was completed
@@ -124,7 +125,7 @@ class ServerProcess:
             *(["--insecure"] if self._config.plaintext else security),
         ]
         self._link = ProcessGroup(command, self._environment, self._log)
-        self._registered, self._overdue, self._leaving = {}, {}, {}
+        self._registered, self._keys, self._overdue, self._leaving = {}, {}, {}, {}
         link = self._link
         started = wait_until(lambda: answers(host, port) or link.exit_code is not None, START)
         is_up = started and link.exit_code is None
@@ -147,8 +148,11 @@ class ServerProcess:
         for site in self._folder.registry():
             if site.has_left:
                 self._unregister(site.name)
-            elif site.name not in self._registered:
+            elif self._keys.get(site.name) != site.key:
+                if site.name in self._registered:  # its keys were renewed
+                    self._superlink().unregister(self._registered[site.name])
                 self._registered[site.name] = self._superlink().register(site.key)
+                self._keys[site.name] = site.key
 
     def _unregister(self, name: str) -> None:
         """Let the SuperLink turn a site away, once the round is over in which it left: its answer to that counts.

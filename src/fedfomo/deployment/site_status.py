@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from fedfomo.core.metrics import Score
+from fedfomo.deployment.renewal import expiring
 from fedfomo.deployment.settings import SiteFolder
 from fedfomo.errors import InputError
 from fedfomo.io import lock, printable, read_json, read_lines
@@ -23,6 +24,7 @@ def facts(site: SiteFolder) -> dict[str, Any]:
     problems = [words["words"]] if runs and words and words["is_fault"] and not has_ended else []
     if site.words.exists() and not runs and not has_ended:
         problems.append("no process of this site runs: start it with `fedfomo deploy site`")
+    problems += expiring(site.ca)
     return {
         "name": site.card().name,
         "is_running": runs,

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.audit_log import examine
+from fedfomo.deployment.renewal import expiring
 from fedfomo.deployment.settings import FederationFolder
 from fedfomo.errors import listed
 from fedfomo.io import printable, read_json
@@ -41,6 +42,7 @@ def facts(folder: FederationFolder) -> dict[str, Any]:
     status = read_json(folder.status, LOST) if folder.status.exists() else {}
     head, fault = examine(folder.deliveries, folder.has_run)
     problems = [] if fault is None else [f"the delivery log was tampered with: {fault}"]
+    problems += expiring(folder.server / "server.crt", folder.server / "ca.crt")
     quiet = time.time() - status.get("since", status.get("time", time.time()))
     longest = 2 * config.deadline + config.startup_timeout + PATIENCE
     if quiet > longest and not folder.result.exists():
