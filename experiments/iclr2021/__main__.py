@@ -66,9 +66,10 @@ def reproduce(arguments: list[str]) -> None:
     if config.name is None or config.list:
         _list(config, results)
     elif config.name == "pages":
+        from experiments.fedfomo_plus.page import write
         from experiments.iclr2021.render import write_pages
 
-        for path in write_pages(results, config.pages, config.front):
+        for path in (*write_pages(results, config.pages, config.front), *write(config.results)):
             console.print(f"written to {path}", soft_wrap=True)
     elif config.name == "figures":
         for name in FIGURES:

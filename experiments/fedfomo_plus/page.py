@@ -1,0 +1,337 @@
+"""Write the numbers of docs/fedfomo-plus.md, and its picture, from files of results alone.
+
+    python -m experiments.fedfomo_plus.page
+
+`python -m experiments.iclr2021 pages` does the same for this page as for all others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from experiments.fedfomo_plus import costs, search
+from experiments.fedfomo_plus.variants import BESIDE, SHIPPED, VARIANTS
+from experiments.iclr2021.features.cells import CONTENDERS
+from experiments.iclr2021.features.standings import FEDFOMO, PLUS, REFERENCE, RIVALS, Standing, standings
+from experiments.iclr2021.features.store import Store
+from experiments.iclr2021.paired import MARGIN, Lead, lead
+
+PAGE, PICTURE = Path("docs/fedfomo-plus.md"), Path("docs/fedfomo-plus.svg")
+RESULTS = Path("results")
+BLOCK = re.compile(r"<!-- begin ([a-z]+) -->\n.*?<!-- end \1 -->", re.DOTALL)
+MISSING = "–"
+NOTHING = "Nothing of this has been computed yet."
+ATTACKS = ("noise", "sign-flip", "×1e4", "1e30", "label-flip", "mixed")
+ORDINARY = ("latent", "pairs", "dirichlet", "pathological")
+
+
+def signed(value: float) -> str:
+    """Write a difference with its sign; what rounds to nothing has none."""
+    text = f"{value:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Return a table in Markdown; the first columns are words, the others numbers."""
+    marks = ["---" if place < words else "---:" for place in range(len(head))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, marks, *rows))
+
+
+def compared(results: Path) -> list[Standing]:
+    """Return the regimes in which FedFomo+ has two seeds or more, with a rival."""
+    return [one for one in standings(Store(results / "features")) if one.leads(PLUS)]
+
+
+def best_other(one: Standing) -> str:
+    """Name the best other method of a regime, of those with all of FedFomo's seeds."""
+    return one.best([name for name in (FEDFOMO, *RIVALS) if name in one.leads(PLUS)])
+
+
+def claim(results: Path) -> str:
+    """Return for each regime FedFomo+, the best other method, and the lead with its interval."""
+    found = compared(results)
+    rows: list[list[str]] = []
+    for one in found:
+        best = best_other(one)
+        over = one.leads(PLUS)[best]
+        reference = f"{one.mean(REFERENCE[0]):.1f}" if one.lines.get(REFERENCE[0]) else MISSING
+        stands = one.verdicts(PLUS)
+        scores = [f"{one.mean(PLUS):.1f}", f"{CONTENDERS[best].label} {one.mean(best):.1f}", f"**{over}**"]
+        fomo = str(one.leads(PLUS)[FEDFOMO]) if FEDFOMO in one.leads(PLUS) else MISSING
+        rows.append(
+            [
+                one.regime.label,
+                str(len(over.values)),
+                *scores,
+                said(over, stands[best]),
+                fomo,
+                reference,
+                counted(stands),
+            ]
+        )
+    if not rows:
+        return NOTHING
+    head = ("regime", "seeds", "FedFomo+", "best other", "lead", "that is", "over FedFomo", "oracle", "all others")
+    return table(head, rows) + "\n\n" + summary(found)
+
+
+def said(over: Lead, verdict: str) -> str:
+    """Say how FedFomo+ stands against one other, in the words of the claim."""
+    if verdict == "open" and over.mean - over.half_width > -MARGIN:
+        return "open, not a point behind"
+    return verdict
+
+
+def counted(stands: dict[str, Any]) -> str:
+    """Count the methods that FedFomo+ is ahead of, even with, behind and undecided against."""
+    words = ("ahead", "even", "behind", "open")
+    return ", ".join(f"{n} {word}" for word in words if (n := sum(stand == word for stand in stands.values())))
+
+
+def summary(found: Sequence[Standing]) -> str:
+    """Say in one paragraph what the table comes to."""
+    leads = {one.regime.label: one.leads(PLUS)[best_other(one)] for one in found}
+    stands = {one.regime.label: one.verdicts(PLUS)[best_other(one)] for one in found}
+    safe = [name for name, over in leads.items() if over.mean - over.half_width > -MARGIN or stands[name] == "ahead"]
+    behind = [f"{name} ({leads[name]})" for name in leads if stands[name] == "behind"]
+    unsure = [f"{name} ({leads[name]})" for name in leads if name not in safe and stands[name] != "behind"]
+    text = (
+        f"Against the best other method FedFomo+ is ahead in {sum(v == 'ahead' for v in stands.values())} of"
+        f" {len(found)} regimes. In {len(safe)} of {len(found)} the 95 % interval of its lead lies above −1 point."
+    )
+    if behind:
+        text += f" It is behind in: {'; '.join(behind)}."
+    if unsure:
+        text += f" Seeds do not decide whether it is a point behind in: {'; '.join(unsure)}."
+    return text
+
+
+def guide(results: Path) -> str:
+    """Return which method the table speaks for, by kind of federation."""
+    kinds: dict[str, Callable[[str], bool]] = {
+        "groups or skewed labels, targets like the training data": lambda name: (
+            "ood" not in name and any(word in name for word in ORDINARY)
+        ),
+        "targets that differ from the training data": lambda name: "ood" in name,
+        "groups that label in different ways": lambda name: "concept" in name,
+        "all clients alike (IID)": lambda name: name.endswith("iid"),
+    }
+    rows: list[list[str]] = []
+    for kind, fits in kinds.items():
+        inside = [one for one in compared(results) if fits(one.regime.name)]
+        if inside:
+            rows.append(_guided(kind, inside))
+    return (
+        table(("your clients", "regimes", "FedFomo+ over the best other", "take"), rows, words=4) if rows else NOTHING
+    )
+
+
+def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
+    leads = [(one.leads(PLUS)[best_other(one)], best_other(one)) for one in inside]
+    low, high = min(over.mean for over, _ in leads), max(over.mean for over, _ in leads)
+    behind = sorted({CONTENDERS[name].label for over, name in leads if over.mean < -MARGIN})
+    simpler = kind.startswith("all clients alike") and high < 0
+    advice = "FedFomo+" + (f"; {', '.join(behind)} where the table says so" if behind else "")
+    if simpler:
+        names = sorted({CONTENDERS[name].label for _, name in leads})
+        advice = f"{', '.join(names)}: there is nothing to personalise, and it needs a fifth of the bandwidth down"
+    span = signed(low) if len(leads) == 1 else f"{signed(low)} to {signed(high)}"
+    return [kind, str(len(inside)), span, advice]
+
+
+def ablations(results: Path) -> str:
+    """Return what every variant differs by from FedFomo+, on the same seeds."""
+    lines = search.lines(results / "fedfomo_plus" / "search.jsonl")
+    return _differences(lines, [*VARIANTS, *BESIDE], SHIPPED)
+
+
+def earlier(results: Path) -> str:
+    """Return the forms that were tried before, as differences from one start for all."""
+    lines = search.lines(results / "fedfomo_plus" / "earlier.jsonl")
+    names = list(dict.fromkeys(line["variant"] for line in lines))
+    return _differences(lines, names, "one start for all, no bound on lengths (version 1)")
+
+
+def _differences(lines: Sequence[dict[str, Any]], names: Sequence[str], to: str) -> str:
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for line in lines:
+        found.setdefault(line["variant"], {}).setdefault(line["regime"], {})[line["seed"]] = line["accuracy"]
+    if to not in found:
+        return NOTHING
+    regimes = [regime for regime in search.REGIMES if regime in found[to]]
+    rows = [[f"{to}, accuracy in %", *(f"{fmean(found[to][regime].values()):.1f}" for regime in regimes)]]
+    for name in names:
+        if name in found and name != to:
+            entries = [_difference(found[name].get(regime, {}), found[to][regime]) for regime in regimes]
+            if any(entry != MISSING for entry in entries):
+                rows.append([name, *entries])
+    seeds = ["seeds", *(str(len(found[to][regime])) for regime in regimes)]
+    return table(("variant", *regimes), [*rows, seeds])
+
+
+def _difference(one: dict[int, float], other: dict[int, float]) -> str:
+    over = lead({n: [v / 100] for n, v in one.items()}, {n: [v / 100] for n, v in other.items()})
+    return MISSING if over is None else signed(over.mean)
+
+
+def budget(results: Path) -> str:
+    """Say how many runs chose the form, and what they took."""
+    folder = results / "fedfomo_plus"
+    runs = [line for name in ("earlier", "search") for line in search.lines(folder / f"{name}.jsonl")]
+    seeds = sorted({line["seed"] for line in runs})
+    return (
+        f"{len(runs)} runs on features, {sum(line['seconds'] for line in runs) / 60:.0f} minutes of one core, seeds"
+        f" {' and '.join(map(str, seeds))}; and the CNN's below."
+        if runs
+        else NOTHING
+    )
+
+
+def cnn(results: Path) -> str:
+    """Return the check on the CNN, round by round."""
+    lines = search.lines(results / "fedfomo_plus" / "cnn.jsonl")
+    if not lines:
+        return NOTHING
+    rounds = sorted({line["round"] for line in lines})
+    rows: list[list[str]] = []
+    for regime, name in dict.fromkeys((line["regime"], line["variant"]) for line in lines):
+        known = {
+            line["round"]: line["accuracy"] for line in lines if (line["regime"], line["variant"]) == (regime, name)
+        }
+        rows.append([regime, name, *(f"{known[r]:.1f}" if r in known else MISSING for r in rounds)])
+    return table(("regime", "form", *(f"after {r}" for r in rounds)), rows, words=2)
+
+
+def poison(results: Path) -> str:
+    """Return the honest clients' accuracy under every attack, beside that without the two defences."""
+    rows: list[list[str]] = []
+    for place in ("10c", "10d", "10", "10b"):
+        file = results / "trust" / f"{place}.json"
+        if not file.exists():
+            continue
+        figure = json.loads(file.read_text(encoding="utf-8"))
+        details, share = figure["details"], figure["fault"].split(" clients")[0]
+        kinds = {"plus": ("FedFomo+", "fedfomo-plus"), "one_start": ("one start, no bound", "one start")}
+        kinds["fedfomo"] = ("FedFomo", "fedfomo")
+        for kind, (label, clean) in kinds.items():
+            if kind in details:
+                values = [details["clean"][clean], *(details[kind][attack] for attack in ATTACKS)]
+                rows.append([share, label, *(f"{value:.1f}" for value in values), f"{details['clean']['local']:.1f}"])
+    head = ("attackers", "method", "no attack", *ATTACKS, "alone")
+    return table(head, rows, words=2) if any(row[1] == "FedFomo+" for row in rows) else NOTHING
+
+
+def cost(results: Path) -> str:
+    """Return bytes, gradients, evaluated models and time of a client and round."""
+    lines = search.lines(results / "fedfomo_plus" / "costs.jsonl")
+    rows: list[list[str]] = []
+    for line in (line for line in lines if not line["private"]):
+        times = line["client_rounds"] * line["model_bytes"]
+        whole = next(
+            (r for r in lines if (r["method"], r["regime"], r["private"]) == (FINE_TUNED, line["regime"], False)), line
+        )
+        rows.append(
+            [
+                line["regime"],
+                LABELS[line["method"]],
+                f"{line['bytes_down'] / times:.2f}",
+                f"{line['bytes_up'] / times:.2f}",
+                f"{line['gradients'] / whole['gradients']:.2f}",
+                f"{line['judged']:.1f}",
+                f"{line['seconds'] / whole['seconds']:.2f}",
+            ]
+        )
+    head = ("regime", "method", "models down", "models up", "gradients", "evaluated models", "processor time")
+    return table(head, rows, words=2) if rows else NOTHING
+
+
+def privacy(results: Path) -> str:
+    """Return what is left with privacy, at equal ε."""
+    lines = search.lines(results / "fedfomo_plus" / "costs.jsonl")
+    clear = {line["method"]: line["accuracy"] for line in lines if not line["private"] and line["regime"] == "D = 5"}
+    rows = [
+        [
+            LABELS[line["method"]],
+            f"{line['accuracy']:.1f}",
+            f"{clear[line['method']]:.1f}",
+            f"{line['epsilon_training']:.1f}",
+            f"{line['epsilon_validation']:.1f}",
+        ]
+        for line in lines
+        if line["private"]
+    ]
+    head = ("method", "accuracy", "without privacy", "ε of training records", "ε of validation records")
+    return table(head, rows) if rows else NOTHING
+
+
+FINE_TUNED = "fedavg-finetuned"
+LABELS = {name: CONTENDERS["fedfomo-5" if name == "fedfomo" else name].label for name in costs.LOOKS}
+BLOCKS: dict[str, Callable[[Path], str]] = {
+    "claim": claim,
+    "guide": guide,
+    "ablations": ablations,
+    "earlier": earlier,
+    "budget": budget,
+    "cnn": cnn,
+    "poison": poison,
+    "cost": cost,
+    "privacy": privacy,
+}
+
+
+def filled(text: str, results: Path) -> str:
+    """Return the page with every block written anew."""
+    return BLOCK.sub(
+        lambda found: f"<!-- begin {found[1]} -->\n{BLOCKS[found[1]](results)}\n<!-- end {found[1]} -->", text
+    )
+
+
+def draw(results: Path, path: Path) -> bool:
+    """Draw FedFomo+'s leads over the best other method and over FedFomo; tell whether there was anything."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    from experiments.iclr2021.figures import COLOURS, FAINT, STYLE, WIDTH
+
+    found = compared(results)
+    if not found:
+        return False
+    with rc_context(STYLE):
+        drawing = Figure(figsize=(WIDTH, 0.36 * len(found) + 1.1), layout="constrained")
+        axes = drawing.subplots()
+        axes.axvspan(-MARGIN, MARGIN, color=FAINT, alpha=0.6, linewidth=0)
+        axes.axvline(0, color="#222222", linewidth=0.8)
+        for number, label in enumerate(("over the best other method", "over FedFomo (n = 5)")):
+            leads = [one.leads(PLUS).get(FEDFOMO if number else best_other(one)) for one in found]
+            marks = [(place + 0.16 * (number - 0.5), over) for place, over in enumerate(leads) if over is not None]
+            axes.errorbar(
+                [over.mean for _, over in marks],
+                [place for place, _ in marks],
+                xerr=[over.half_width for _, over in marks],
+                fmt="o",
+                markersize=4,
+                color=COLOURS[number],
+                label=label,
+            )
+        axes.set_yticks(range(len(found)), [one.regime.label for one in found])
+        axes.invert_yaxis()
+        axes.set_xlabel("lead of FedFomo+ in points, with 95 % intervals over seeds; to the left the other is ahead")
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        drawing.savefig(path, format="svg", metadata={"Date": None})
+    return True
+
+
+def write(results: Path = RESULTS, page: Path = PAGE, picture: Path = PICTURE) -> list[Path]:
+    """Write the page and its picture."""
+    page.write_text(filled(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+    return [page, picture] if draw(results, picture) else [page]
+
+
+if __name__ == "__main__":
+    for written in write():
+        print(written)  # noqa: T201
