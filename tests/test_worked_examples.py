@@ -44,6 +44,13 @@ def test_the_training_script_of_one_site_is_poor_at_what_it_does_not_train_on(tm
     assert 0.5 < float(printed.removeprefix("Cork: AUC ")) < 0.85
 
 
+def test_clinics_predict_from_tables_with_words(tmp_path: Path) -> None:
+    printed = run([str(EXAMPLES / "diabetes_tables.py")], tmp_path)
+    assert re.search(r"^Delft: absolute error [\d.]+ instead of [\d.]+ \(gain ", printed, re.MULTILINE)
+    assert (tmp_path / "clinics" / "Delft" / "train.csv").read_text().count("female") > 5
+    assert (tmp_path / "diabetes_report.html").exists()
+
+
 def test_nodes_of_the_flower_app_are_not_tested_on_what_chose_their_mixture() -> None:
     parts = example("flower_app/flower_app/task.py")["load_data"](0)
     rows = [{tuple(row) for row in inputs.tolist()} for inputs, _ in parts]

@@ -366,6 +366,9 @@ def test_sentences() -> None:
     assert not_paid == "Turin: 44 of 50 right instead of 45 (−2.0 points, between −3.0 and −1.0)."
     even = site_sentence("Lyon", est(0.9), est(0.9), Estimate(0.0, -0.04, 0.04), {"Turin": 1.0}, Unit(), 50)
     assert even.startswith("Lyon: 45 of 50 right, as alone (+0.0 points, between −4.0 and +4.0: undecided). It learned")
+    error = Unit("minus the absolute error", is_share=False)
+    told = site_sentence("Delft", est(-0.44), est(-0.4), Estimate(0.04, -0.01, 0.09), {}, error, 35)
+    assert told == "Delft: absolute error 0.4 instead of 0.44 (gain +0.04, between −0.01 and +0.09: undecided)."
     crowd = dict.fromkeys(("A", "B", "C", "D", "E"), 0.2)
     many = site_sentence("Lyon", None, est(0.9), None, crowd, Unit("F1"), 50)
     assert many == "Lyon: F1 90.0 %. It learned from A (20 %), B (20 %), C (20 %), D (20 %) and others."

@@ -125,7 +125,7 @@ def test_a_report_that_cannot_be_made_does_not_cost_the_result(tmp_path: Path, m
     with pytest.warns(UserWarning, match=r"scores alone, since trying the models failed \(ValueError: no such thing\)"):
         said = str(found)
     score, alone = (scores["leeds"].metric for scores in (found.scores, found.local_scores))
-    assert f"{figure(score, False)} instead of {figure(alone, False)}" in said
+    assert f"absolute error {figure(-score, False)} instead of {figure(-alone, False)}" in said
     with pytest.warns(UserWarning, match="scores alone"):
         folder = found.save(tmp_path / "saved")
     assert "trying the models failed (ValueError: no such thing)" in (folder / "report.html").read_text()

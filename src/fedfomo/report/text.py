@@ -11,6 +11,7 @@ from fedfomo.report.intervals import Estimate, more_cases
 
 LEAST_SHARE = 0.01  # who gave less is not named
 MOST_NAMED = 4
+MINUS = "minus the "  # errors are metrics with their sign turned: higher is better
 TITLES = {
     "local": "Training alone",
     "fedavg": "FedAvg",
@@ -46,8 +47,14 @@ class Unit:
     metric: str = "accuracy"
     is_share: bool = True
 
+    @property
+    def name(self) -> str:
+        """What scores are called in a sentence: an error, where the metric is minus that."""
+        return self.metric.removeprefix(MINUS)
+
     def score(self, value: float) -> str:
         """Write a score with its unit."""
+        value = -value if self.metric.startswith(MINUS) else value
         return figure(value, self.is_share) + (" %" if self.is_share else "")
 
     def cases(self, score: Estimate, number: int) -> int | None:
@@ -60,8 +67,9 @@ class Unit:
     def change(self, gain: Estimate) -> str:
         """Write a difference with its interval."""
         points = " points" if self.is_share else ""
+        what = "gain " if self.metric.startswith(MINUS) else ""
         value, low, high = (figure(end, self.is_share, signed=True) for end in (gain.value, gain.low, gain.high))
-        return f"{value}{points}, between {low} and {high}" if gain.has_interval else f"{value}{points}"
+        return f"{what}{value}{points}, between {low} and {high}" if gain.has_interval else f"{what}{value}{points}"
 
 
 @dataclass(frozen=True)
@@ -92,14 +100,14 @@ def site_sentence(
     if right is not None and before is not None:
         scores = f"{right} of {num_test} right" + (", as alone" if right == before else f" instead of {before}")
     else:
-        scores = f"{unit.metric} {unit.score(own.value)} instead of {unit.score(local.value)}"
+        scores = f"{unit.name} {unit.score(own.value)} instead of {unit.score(local.value)}"
     is_open = not (gain.is_above_zero or gain.is_below_zero)
     return f"{name}: {scores} ({unit.change(gain)}{': undecided' if is_open else ''}).{source}"
 
 
 def _alone(own: Estimate, unit: Unit, num_test: int) -> str:
     right = unit.cases(own, num_test)
-    return f"{unit.metric} {unit.score(own.value)}" if right is None else f"{right} of {num_test} right"
+    return f"{unit.name} {unit.score(own.value)}" if right is None else f"{right} of {num_test} right"
 
 
 def _source(contributors: dict[str, float]) -> str:
@@ -151,7 +159,7 @@ def headline(helped: int, undecided: int, harmed: int, mean_gain: Estimate, word
 def lede(means: dict[str, float], mean_gain: Estimate | None, method: str, seeds: Sequence[int], unit: Unit) -> str:
     """Say what the average client gains, and which method has the best average."""
     over = f" over {len(seeds)} seeds" if len(seeds) > 1 else ""
-    average = f"Average {unit.metric}{over}: {unit.score(means[method])} with {title_of(method)}"
+    average = f"Average {unit.name}{over}: {unit.score(means[method])} with {title_of(method)}"
     if mean_gain is not None and "local" in means:
         average += f", {unit.score(means['local'])} alone ({unit.change(mean_gain)})"
     others = {name: mean for name, mean in means.items() if name != method and math.isfinite(mean)}
