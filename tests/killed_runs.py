@@ -29,7 +29,7 @@ from fedfomo.cli.main import main
 from fedfomo.core.local_training import Sgd
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.errors import InputError
-from fedfomo.runs import setup
+from fedfomo.runs import own_problem
 from fedfomo.runs.config import ExperimentConfig, RunConfig
 from fedfomo.runs.config_io import write_toml
 from fedfomo.runs.run import run_or_resume, start_run
@@ -171,7 +171,7 @@ def command(
     def work() -> None:
         sys.stderr = said
         sys.stdout = io.StringIO()
-        setup.prepare = lambda setting, seed: prepared
+        own_problem.prepare_any = lambda setting, seed: prepared
         first()
         main(arguments)
 
