@@ -35,6 +35,7 @@ from fedfomo.engine.checkpoint import Checkpoint
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.runner import CompletedRound, Runner
 from fedfomo.io import PRIVATE, printable, to_json, write_atomically
+from fedfomo.simulation.problem import check_trainer
 
 POLL = 0.5  # seconds between looks at who is on line
 LONGEST_PAUSE = 30.0  # seconds before a round is run again
@@ -47,6 +48,8 @@ def serve(grid: MessageGrid, folder: FederationFolder) -> None:
     config = folder.config()
     algorithm = make_method(config.method, config.options)
     own = load_model(folder.model, config.seed).split(algorithm)
+    if own.trainer is not None:
+        check_trainer(own.trainer, algorithm, own.model.rebuilt(algorithm.network))
     (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
     run_dir = RunDirectory(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
     try:
