@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from fedfomo.algorithms import mocha_repository
 from fedfomo.algorithms.local import Local
 from fedfomo.algorithms.mocha_repository import Download, MochaRepository, State, SumPenalty, Upload, factor_of
 from fedfomo.core.rng import stream
@@ -19,15 +20,16 @@ def test_the_factor_falls_with_the_number_of_parameters() -> None:
     assert factor_of(64_000) == pytest.approx(1e-6)
 
 
-def test_the_penalty_is_the_one_that_was_written_down() -> None:
-    # 9,000 rows: two blocks of 4,000 in the trace, all in the norm; Ω as computed there, ones for the identity.
-    num_rows, m = 9000, 3
+def test_the_penalty_is_the_one_that_was_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 90 rows in blocks of 40: two blocks in the trace, all in the norm; Ω as computed there, ones for the identity.
+    monkeypatch.setattr(mocha_repository, "ROWS_AT_ONCE", 40)
+    num_rows, m = 90, 3
     columns = torch.randn(num_rows, m, generator=stream(0), dtype=torch.float64)
     ones = torch.ones(m, 1, dtype=torch.float64)
     relation = (torch.ones(m, m, dtype=torch.float64) - ones @ ones.T / m) ** 2
     own = columns[:, 0].clone().requires_grad_()
     whole = torch.cat((own[:, None], columns[:, 1:]), dim=1)
-    blocks = whole[:8000]
+    blocks = whole[:80]
     term = whole.norm() ** 2 + (blocks @ relation @ blocks.T).trace()
     (term * 10.0 ** -(int(math.log10(num_rows) + 1) + 1)).backward()
     gradient = torch.zeros(num_rows, dtype=torch.float64)
