@@ -48,13 +48,13 @@ class Federation:
     def start_server(self) -> None:
         self._start("server", str(self.folder.path))
 
-    def start_sites(self, *names: str) -> None:
+    def start_sites(self, *names: str, flags: Sequence[str] = ()) -> None:
         for name in names:
-            self._start(name, str(self.site(name).path))
+            self._start(name, str(self.site(name).path), *flags)
 
-    def _start(self, name: str, folder: str) -> None:
+    def _start(self, name: str, folder: str, *flags: str) -> None:
         verb = "server" if name == "server" else "site"
-        command = [sys.executable, "-m", "fedfomo", "deploy", verb, folder]
+        command = [sys.executable, "-m", "fedfomo", "deploy", verb, folder, *flags]
         with self.output.open("ab") as output:
             self._running[name] = subprocess.Popen(command, stdout=output, stderr=output)
 

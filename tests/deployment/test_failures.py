@@ -60,7 +60,7 @@ def test_a_site_dies_and_comes_back(tmp_path: Path) -> None:
         made.start_server()
         made.start_sites(*SITES)
         _in_the_midst(made, 1)
-        kill(made.pid("turin", "flower-supernode"))
+        kill(made.pid("turin", "resident_node"))
         made.wait()
         slot = {site.name: site.slot for site in made.all()}["turin"]
         answered = [slot in played["answered"] for played in made.rounds()]

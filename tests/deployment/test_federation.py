@@ -40,3 +40,14 @@ def test_a_site_joins_while_the_federation_runs(tmp_path: Path) -> None:
         assert answered[-1], made.told()
         assert answered == sorted(answered)  # once it is there, it stays
         assert made.models().keys() == set(SITES)
+
+
+@pytest.mark.deployment
+def test_sites_with_flowers_own_node_compute_the_same(tmp_path: Path) -> None:
+    with federation(tmp_path, "--rounds", "2", "--min-clients", "3", "--max-sites", "3", "--epochs", "1") as made:
+        made.start_server()
+        made.start_sites(*SITES[:2])
+        made.start_sites(SITES[2], flags=("--supernode",))
+        made.wait()
+        assert same(made.models(), made.simulated())
+        assert made.pid(SITES[2], "flower-supernode")

@@ -114,53 +114,6 @@ def test_no_tensor_is_heard_on_the_wire(tmp_path: Path, security: str) -> None:
     assert (b"/v1/fleet/" in tap.heard) == (security == "plaintext")
 
 
-PROXY = """
-import sys
-import httpx, uvicorn
-
-port, upstream, folder = sys.argv[1:]
-client = httpx.AsyncClient(verify=folder + "/ca.crt", timeout=60)
-
-async def app(scope, receive, send):
-    if scope["type"] != "http":
-        return
-    body, more = b"", True
-    while more:
-        event = await receive()
-        body, more = body + event.get("body", b""), event.get("more_body", False)
-    status, headers, content = 404, [], b""
-    if scope["path"].startswith("/v1/fleet/"):
-        passed = [(k, v) for k, v in scope["headers"] if k not in (b"host", b"content-length")]
-        answer = await client.post("https://" + upstream + scope["path"], content=body, headers=passed)
-        status, content = answer.status_code, answer.content
-        headers = [(k, v) for k, v in answer.headers.raw if k.lower() not in (b"content-length", b"content-encoding")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
-
-tls = {"ssl_certfile": folder + "/server.crt", "ssl_keyfile": folder + "/server.key"}
-uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning", lifespan="off", **tls)
-"""
-
-
-def test_only_what_sites_need_has_to_face_the_outside(tmp_path: Path) -> None:
-    """Sites reach the server through a proxy that lets /v1/fleet/ through and nothing else."""
-    with federation(tmp_path, *SHORT) as made:
-        port = free_port()
-        for name in SITES:
-            site = made.site(name)
-            site.write_card(replace(site.card(), address=f"127.0.0.1:{port}"))
-        command = [sys.executable, "-c", PROXY, str(port), made.address, str(made.folder.server)]
-        with (tmp_path / "proxy").open("wb") as log:
-            proxy = ProcessGroup(command, environment(tmp_path / "flower", {}), log)
-        try:
-            made.start_server()
-            made.start_sites(*SITES)
-            made.wait()
-            assert same(made.models(), made.simulated())
-        finally:
-            proxy.end()
-
-
 def test_plain_text_stays_on_this_machine(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedfomo", "deploy", "init", "--sites", "a", "--plaintext"]
     flags = ["--folder", str(tmp_path / "f"), "--address", "10.0.0.1:8443"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -69,6 +71,8 @@ class FolderConfig:
 class ServerConfig(FolderConfig):
     """Run the server of a federation until all rounds are done."""
 
+    metrics: int = 0
+    """Port on which Prometheus finds /metrics, on this machine's loopback address only; 0: none."""
     new_log: bool = False
     """Put the delivery log aside, whatever became of it, and begin a new one."""
 
@@ -83,6 +87,8 @@ class SiteConfig:
     """Where the site's data are; passed to its data.py."""
     threads: int = 1
     """Threads of PyTorch; another number may change results in the last bits."""
+    metrics: int = 0
+    """Port on which Prometheus finds /metrics, on this machine's loopback address only; 0: none."""
     alone: bool = False
     """Train alone beside the federation, at low priority, and report whether federating pays; nothing of it leaves."""
     device: str = "cpu"
@@ -181,6 +187,7 @@ def renew(arguments: list[str]) -> None:
 def server(arguments: list[str]) -> None:
     """Run the server of a federation."""
     config = parse("deploy server", ServerConfig, arguments)
+    from fedfomo.deployment import status as server_status
     from fedfomo.deployment.server_process import ServerProcess
     from fedfomo.deployment.subprocesses import end_on_termination
 
@@ -193,7 +200,8 @@ def server(arguments: list[str]) -> None:
 
         begin_anew(folder.deliveries)
     end_on_termination()
-    ServerProcess(folder, _tell).run()
+    with _metrics(config.metrics, lambda: server_status.facts(folder)):
+        ServerProcess(folder, _tell).run()
     status([str(config.folder)])
 
 
@@ -205,6 +213,7 @@ def site(arguments: list[str]) -> None:
         from fedfomo.core.device import resolve_device
 
         resolve_device(config.device)
+    from fedfomo.deployment import site_status
     from fedfomo.deployment.site_process import SiteProcess
     from fedfomo.deployment.subprocesses import end_on_termination
 
@@ -212,7 +221,8 @@ def site(arguments: list[str]) -> None:
     process = SiteProcess(place, config.data, config.threads, _tell, config.supernode, config.alone, config.device)
     console.print(what_leaves(place), soft_wrap=True, markup=False)
     end_on_termination()
-    process.run()
+    with _metrics(config.metrics, lambda: site_status.facts(place)):
+        process.run()
 
 
 def status(arguments: list[str]) -> None:
@@ -253,6 +263,14 @@ def what_leaves(site: SiteFolder) -> str:
     training = f"training records: ε at most {limit:g} (δ = {settings.delta:g}); validation records: {judged}"
     spent = f"{ledger.fault or training}; {site.ledger} says what was spent"
     return f"what leaves this site: models trained with noise, {kinds}; {spent}"
+
+
+def _metrics(port: int, facts: Callable[[], Mapping[str, Any]]) -> AbstractContextManager[Any]:
+    if not port:
+        return nullcontext()
+    from fedfomo.deployment.metrics import metrics_endpoint
+
+    return metrics_endpoint(port, facts)
 
 
 def _tell(words: str) -> None:

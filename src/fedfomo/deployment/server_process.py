@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.progress import Progress
@@ -15,6 +16,7 @@ from fedfomo.deployment.subprocesses import (
     exclusive_supervisor,
     is_alive,
     program,
+    rotate,
     sleep,
     wait_until,
 )
@@ -61,6 +63,7 @@ class ServerProcess:
                         if not self._link_is_dead():
                             raise
                     self._progress.tell()
+                    rotate(Path(self._log.name))
                     sleep(0.5)
                 self._progress.tell()
             finally:

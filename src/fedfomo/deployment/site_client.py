@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ from fedfomo.deployment.settings import (
 from fedfomo.deployment.site_policy import read_policy
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
+from fedfomo.deployment.subprocesses import LARGEST_LOG
 from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
@@ -358,7 +360,8 @@ class Worker:
         data = os.environ.get(DATA_VARIABLE)
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         form = "%(asctime)s %(levelname)s %(message)s"
-        logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
+        log_file = RotatingFileHandler(site.path / "site.log", maxBytes=LARGEST_LOG, backupCount=3, delay=True)
+        logging.basicConfig(handlers=[log_file], level=logging.INFO, format=form)
         return cls(site, Path(data) if data else None, tell, os.environ.get(DEVICE_VARIABLE, "cpu"))
 
     def handle(self, encrypted: bytes, until: float = math.inf) -> bytes:

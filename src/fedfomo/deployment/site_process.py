@@ -18,7 +18,15 @@ from fedfomo.deployment.settings import (
     WORKER_VARIABLE,
     SiteFolder,
 )
-from fedfomo.deployment.subprocesses import ProcessGroup, environment, exclusive_supervisor, free_port, program, sleep
+from fedfomo.deployment.subprocesses import (
+    ProcessGroup,
+    environment,
+    exclusive_supervisor,
+    free_port,
+    program,
+    rotate,
+    sleep,
+)
 
 Notify = Callable[[str], None]
 
@@ -71,6 +79,8 @@ class SiteProcess:
         try:
             while True:
                 sleep(0.5)
+                if log is not None:
+                    rotate(Path(log.name))
                 for what in [what for what, group in running.items() if group.exit_code is not None]:
                     code = running[what].exit_code
                     self._notify(f"the {what} ended with {code}: starting it again; {says} may say why")

@@ -7,6 +7,7 @@ since Flower leaves orphans otherwise. All are set to keep telemetry and update 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,8 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
+
+LARGEST_LOG = 20 * 2**20  # bytes
 
 _asked_to_end = threading.Event()
 
@@ -90,6 +93,13 @@ class ProcessGroup:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+
+
+def rotate(path: Path, most: int = LARGEST_LOG) -> None:
+    """Move what a log holds to a file beside it once it is too large; whoever writes to its end goes on doing so."""
+    if path.exists() and path.stat().st_size > most:
+        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        os.truncate(path, 0)
 
 
 @contextmanager
