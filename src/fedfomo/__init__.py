@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedfomo.core.own_loop import OwnLoop, TrainContext
     from fedfomo.core.trainer import Trainer
     from fedfomo.privacy.config import Privacy
+    from fedfomo.runs.federated_statistics import Standardise
     from fedfomo.sites.federate import FederationResult, federate
     from fedfomo.sites.load_sites import Sites, load_site, load_sites, load_tables, site_statistics
     from fedfomo.sites.table_encoding import TableEncoding, TableStatistics
@@ -37,6 +38,7 @@ __all__ = [
     "ProximalTerm",
     "Sgd",
     "Sites",
+    "Standardise",
     "Table",
     "TableEncoding",
     "TableStatistics",
@@ -64,6 +66,7 @@ _HOMES = {
     "Privacy": "fedfomo.privacy.config",
     **dict.fromkeys(("Sites", "load_site", "load_sites", "load_tables", "site_statistics"), "fedfomo.sites.load_sites"),
     **dict.fromkeys(("TableEncoding", "TableStatistics"), "fedfomo.sites.table_encoding"),
+    "Standardise": "fedfomo.runs.federated_statistics",
     "Sgd": "fedfomo.core.local_training",
     "Trainer": "fedfomo.core.trainer",
     **dict.fromkeys(("OwnLoop", "TrainContext"), "fedfomo.core.own_loop"),

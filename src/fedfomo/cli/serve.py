@@ -46,6 +46,7 @@ def serve(arguments: list[str]) -> None:
     from safetensors.torch import save
 
     from fedfomo.report.select_run import choice_in_words, find_run
+    from fedfomo.runs.federated_statistics import read_scaling
     from fedfomo.sites.load_sites import load_site
     from fedfomo.sites.serve import models_of, serve_site
 
@@ -55,7 +56,7 @@ def serve(arguments: list[str]) -> None:
     require((folder / "result.json").exists(), f"{folder} is not finished")
     model, names = _model_of(folder, config.model)
     site: Any = load_site(config.site)
-    served = serve_site(model, models_of(folder, model, names), site)
+    served = serve_site(model, models_of(folder, model, names), site, read_scaling(folder))
     console.print(str(served), markup=False, soft_wrap=True)
     if config.out is not None:
         make_folder(config.out.parent)

@@ -114,9 +114,12 @@ class LazyExamples(Examples):
     @property
     def known_labels(self) -> Tree:
         """The labels; None unless the data set lists them as torchvision's do, in `targets` or `labels`."""
+        source = self.source
+        while isinstance(source, _Transformed):
+            source = source.source
         for name in ("targets", "labels"):
-            listed = getattr(self.source, name, None)
-            if listed is not None and hasattr(listed, "__len__") and len(listed) == _length(self.source):
+            listed = getattr(source, name, None)
+            if listed is not None and hasattr(listed, "__len__") and len(listed) == _length(source):
                 try:
                     return _whole(torch.as_tensor(listed)[self.indices])
                 except (TypeError, ValueError, RuntimeError):
@@ -374,14 +377,14 @@ class _Transformed(Dataset[Any]):
     """Another data set's examples with transformed inputs."""
 
     def __init__(self, source: Any, transform: Callable[[Any], Any]) -> None:
-        self._source = source
+        self.source = source
         self._transform = transform
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def __getitem__(self, index: int) -> Any:
-        value, *rest = self._source[index]
+        value, *rest = self.source[index]
         return self._transform(value), *rest
 
 

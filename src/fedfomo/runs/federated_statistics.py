@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fedfomo.core.trees import Tree, leaves, tree_map
 from fedfomo.errors import InputError, require
 from fedfomo.privacy.accountant import Query, epsilon_of
 from fedfomo.privacy.private_data import Noise, SystemNoise
+from fedfomo.runs.provenance import read_environment
 
 Numbers = npt.NDArray[np.float64]
 
@@ -131,6 +133,12 @@ class Scaling:
         """Scale the inputs of a single example."""
         return self._scaled(inputs, is_batch=False)
 
+    def examples(self, part: Examples) -> Examples:
+        """Scale the inputs of examples; those that are read lazily, when they are read."""
+        if isinstance(part, LazyExamples):
+            return part.transformed(self.one)
+        return replace(part, inputs=self(part.inputs)) if len(part) else part
+
     def _scaled(self, inputs: Tree, is_batch: bool) -> Tree:
         pairs = iter(zip(self.means, self.deviations, strict=True))
 
@@ -157,7 +165,7 @@ def scaled_alike(
         [part.means.tolist() for part in together],
         [np.where(part.deviations < LEAST_DEVIATION, 1.0, part.deviations).tolist() for part in together],
     )
-    return [_scaled(own, scaling) for own in clients], scaling
+    return [ClientData(*map(scaling.examples, (own.train, own.validation, own.test))) for own in clients], scaling
 
 
 def site_moments(examples: Examples, how: Standardise, source: Noise) -> list[Moments]:
@@ -184,18 +192,15 @@ def _rows(tensor: Tensor) -> Numbers:
     return values[:, None] if values.ndim == 1 else values
 
 
-def _scaled(own: ClientData, scaling: Scaling) -> ClientData:
-    def scaled(part: Examples) -> Examples:
-        if isinstance(part, LazyExamples):
-            return part.transformed(scaling.one)
-        return replace(part, inputs=scaling(part.inputs)) if len(part) else part
-
-    return ClientData(scaled(own.train), scaled(own.validation), scaled(own.test))
-
-
 def as_standardise(value: Any) -> Standardise | None:
     """Read what was asked for: yes, no, or how."""
     if isinstance(value, Standardise):
         return value
     require(isinstance(value, bool), f"standardise is True, False or a Standardise, not {value!r}")
     return Standardise() if value else None
+
+
+def read_scaling(folder: Path) -> Scaling | None:
+    """Read how the inputs of a run were scaled, if they were."""
+    found = read_environment(folder).get("scaling")
+    return None if found is None else Scaling(**found)

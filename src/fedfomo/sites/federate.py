@@ -28,11 +28,13 @@ from fedfomo.core.losses import Objective, objective_of
 from fedfomo.core.metrics import Metric, Score, SetMetric
 from fedfomo.core.model import Loss
 from fedfomo.core.own_loop import TrainFunction, as_trainer, refuse_ignored_training
+from fedfomo.core.rng import stream
 from fedfomo.core.round import CommunicationCost, cohort_size
 from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import to_json, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent, describe_privacy
 from fedfomo.privacy.config import Privacy
+from fedfomo.privacy.private_data import SeededNoise
 from fedfomo.report.build import build_report_data
 from fedfomo.report.data import ReportData
 from fedfomo.report.from_run import load, scores_of_run
@@ -40,6 +42,7 @@ from fedfomo.report.page import write_report
 from fedfomo.report.text import contributors_of
 from fedfomo.runs.callbacks import RunBar, track_run
 from fedfomo.runs.config import label_of
+from fedfomo.runs.federated_statistics import Scaling, Standardise, as_standardise, scaled_alike
 from fedfomo.runs.frame import frame_of
 from fedfomo.runs.own_sites import (
     SitesConfig,
@@ -78,6 +81,7 @@ from fedfomo.sites.arguments import (
     named_methods,
     planned_methods,
 )
+from fedfomo.sites.load_sites import encode_frames
 from fedfomo.sites.serve import Served, models_of, serve_site
 
 T = TypeVar("T")
@@ -102,6 +106,11 @@ class FederationResult:
     spent: Mapping[str, EpsilonSpent] | None = None  # ε of each site's records; None: nothing was private
     further_seeds: Mapping[int, FederationResult] = field(default_factory=dict[int, "FederationResult"])
     _runs: _Runs | None = field(default=None, repr=False)
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """What was done to all inputs, and is to be done to others before a model meets them; None: nothing."""
+        return None if self._runs is None else self._runs.scaling
 
     @property
     def gains(self) -> dict[str, float]:
@@ -138,7 +147,7 @@ class FederationResult:
         runs = self._runs
         assert runs is not None  # noqa: S101 - only `federate` makes results
         personal = runs.problem.model_of(runs.prepared[self.folder].algorithm)
-        return serve_site(personal, models_of(self.folder, personal, self.sites), new_site)
+        return serve_site(personal, models_of(self.folder, personal, self.sites), new_site, self.scaling)
 
     def frame(self) -> Any:
         """Return every figure of every site, round, method and seed as a tidy pandas DataFrame."""
@@ -201,6 +210,7 @@ def federate(
     metrics: Mapping[str, SetMetric] | None = None,
     primary: str | None = None,
     validation_fraction: float = VALIDATION_FRACTION,
+    standardise: bool | Standardise = False,
     seed: int = 0,
     seeds: Sequence[int] | None = None,
     privacy: Privacy | None = None,
@@ -216,7 +226,8 @@ def federate(
 
     Args:
         make_model: Builds the architecture, any `nn.Module`.
-        sites: By name, (train, target) or (train, validation, test), each a pair (inputs, labels) or a `Dataset`.
+        sites: By name, (train, target) or (train, validation, test), each a pair (inputs, labels), a `Dataset`, read
+            lazily, a `DataLoader` with a collate function or workers, or a DataFrame with a column `label`.
         method: The name of a method, "path/to/file.py:Class", or an algorithm object.
         options: Options of the method, where it is given by name.
         methods: Methods under names of your own, in place of method, options and baselines: {"fomo5": ("fedfomo",
@@ -237,6 +248,8 @@ def federate(
             better, or an object with `reset`, `update` and `compute`.
         primary: The name of the metric that reports and notes go by; by default the first of `metrics`.
         validation_fraction: Share of a (train, target) site's target on which it judges models; the rest is its test.
+        standardise: Whether inputs are brought to mean 0 and deviation 1 over all sites' training data, by means and
+            deviations alone; with privacy, `Standardise(noise, bounds)`. `result.scaling` does it to other inputs.
         seed: Decides every random draw.
         seeds: Several seeds in place of one: the result is that of the first, its report counts all.
         privacy: Makes training and, if it says so, judgement differentially private.
@@ -252,6 +265,7 @@ def federate(
     Returns:
         Models, scores and notes by site; the report is computed when it is asked for.
     """
+    sites = encode_frames(sites, "numbers" if loss == "regression" else "classes")
     require_sites(sites, validation_fraction)
     for fault in name_faults(sites):
         raise InputError(fault)
@@ -279,6 +293,10 @@ def federate(
         require(not privacy.is_on, "stop_after goes by exact scores on validation records, which are private")
     if privacy.is_on:
         call["privacy"] = privacy
+    if how := as_standardise(standardise):
+        way_out = "give standardise=Standardise(noise=..., bounds=(least, greatest))"
+        require(bool(how.noise) or not privacy.is_on, f"means of private records would leave without noise: {way_out}")
+        call["standardise"] = how
     chosen = chosen_seeds(seed, seeds)
     keeper = _Keeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)
     prepared = [
@@ -319,6 +337,7 @@ class _Runs:
     problem: FederatedProblem
     prepared: Mapping[Path, PreparedRun]
     notes: tuple[str, ...]
+    scaling: Scaling | None = None
     keeper: _Keeper | None = None  # kept as long as the result is, for the sake of its folder
 
     @property
@@ -347,6 +366,9 @@ def _prepare(
     """Read the data, build the model, and refuse whatever would fail or was begun otherwise, before anything is run."""
     names = tuple(sites)
     data = [client_data(name, site, call["validation_fraction"], seed) for name, site in sites.items()]
+    scaling: Scaling | None = None
+    if "standardise" in call:
+        data, scaling = scaled_alike(data, call["standardise"], SeededNoise(stream(seed, "statistics")))
     module = build_module(make_model, seed)
     if trainer is None:
         refuse_ignored_training(module)
@@ -360,6 +382,8 @@ def _prepare(
     # How many of which label a site holds is not for the folder or the page of a private run.
     labels = None if privacy.is_on else label_counts(data)
     environment = sites_environment(names, problem, labels, notes)
+    if scaling is not None:
+        environment["scaling"] = vars(scaling)
     for each in methods:
         problem.check(each.algorithm)
     prepared: dict[Path, PreparedRun] = {}
@@ -398,7 +422,7 @@ def _prepare(
             environment={**environment, **method_file(each.name)},
             digest=digest_of(config, environment),
         )
-    return _Runs(names, problem, prepared, notes)
+    return _Runs(names, problem, prepared, notes, scaling)
 
 
 def _notes(name: str, data: ClientData) -> list[str]:

@@ -96,6 +96,15 @@ def load_tables(
     return _encoded(found, labels, label, categories, drop, standardise, encoding)
 
 
+def encode_frames(sites: Mapping[str, Any], labels: Labels) -> Mapping[str, Any]:
+    """Return sites whose DataFrames are read as `load_tables` reads them, with a column `label`; others as they are."""
+    is_given = isinstance(sites, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
+    has_frames = is_given and any(
+        isinstance(parts, tuple | list) and any(map(is_frame, parts)) for parts in sites.values()
+    )
+    return load_tables(sites, labels) if has_frames else sites
+
+
 def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop: Sequence[str] = ()) -> TableStatistics:
     """Measure the tables of one site's own folder: what it tells others so that all encode and scale alike."""
     tables = [_without(_table(path), drop) for path in _files_of(Path(folder))]

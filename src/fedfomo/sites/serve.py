@@ -24,6 +24,7 @@ from fedfomo.core.metrics import Score
 from fedfomo.core.model import Model
 from fedfomo.core.vectors import distances_from, mix
 from fedfomo.errors import InputError, require
+from fedfomo.runs.federated_statistics import Scaling
 from fedfomo.runs.records import load_models, read_record
 from fedfomo.runs.site_data import VALIDATION_FRACTION, Data, Site, client_data
 
@@ -57,9 +58,11 @@ class Served:
         return "\n".join(lines)
 
 
-def serve_site(model: Model, thetas: Mapping[str, Tensor], site: Site | Data) -> Served:
+def serve_site(model: Model, thetas: Mapping[str, Tensor], site: Site | Data, scaling: Scaling | None = None) -> Served:
     """Weigh the models of a federation for a new site, in one pass over its validation data."""
     validation, test = _parts_of(site)
+    if scaling is not None:
+        validation, test = scaling.examples(validation), scaling.examples(test)
     require(len(validation) > 0, f"{NEW} has no validation examples to judge models by: give it some")
     names, models = list(thetas), list(thetas.values())
     reference = torch.stack([theta.double() for theta in models]).mean(dim=0).float()
