@@ -125,7 +125,7 @@ def deploy(arguments: list[str]) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("flwr", "nacl", "cryptography"):
             raise
-        raise InputError("federations run on Flower: pip install '.[flower]' in the clone of fedfomo") from None
+        raise InputError("federations run on Flower: pip install 'fedfomo[flower]'") from None
 
 
 def init(arguments: list[str]) -> None:

@@ -176,7 +176,7 @@ def _picture(file: Path) -> NDArray[Any]:
     try:
         image_module: Any = import_module("PIL.Image")
     except ImportError as error:
-        raise InputError("reading image files needs Pillow: pip install '.[images]' in the clone of fedfomo") from error
+        raise InputError("reading image files needs Pillow: pip install 'fedfomo[images]'") from error
     try:
         # Of the many formats that Pillow knows, some start other programs.
         with image_module.open(file, formats=("PNG", "JPEG")) as image:

@@ -142,7 +142,7 @@ def program(name: str) -> str:
     """Find one of Flower's programs beside this Python."""
     path = Path(sys.executable).parent / name
     if not path.exists():
-        raise InputError("federations run on Flower: pip install '.[flower]' in the clone of fedfomo")
+        raise InputError("federations run on Flower: pip install 'fedfomo[flower]'")
     return str(path)
 
 

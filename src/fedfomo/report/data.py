@@ -204,9 +204,12 @@ class ReportData:
 
     @property
     def lines(self) -> list[str]:
-        """Each client's sentence with its next step."""
+        """The verdict, and each client's sentence with its next step."""
+        if not self.sentences:
+            return []
         steps = self.next_steps or [NextStep("unknown", "")] * len(self.sentences)
-        return [f"{said} {step.text}".rstrip() for said, step in zip(self.sentences, steps, strict=True)]
+        clients = [f"{said} {step.text}".rstrip() for said, step in zip(self.sentences, steps, strict=True)]
+        return [f"{self.verdict}. {self.lede}", *clients]
 
     def to_json(self) -> str:
         """Spell the facts out as strict, compact JSON; four digits are more than any chart shows."""

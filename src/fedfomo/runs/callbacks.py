@@ -208,6 +208,4 @@ def _import(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
-        raise InputError(
-            f"tracker {module} is not installed: pip install '.[{extra}]' in the clone of fedfomo"
-        ) from None
+        raise InputError(f"tracker {module} is not installed: pip install 'fedfomo[{extra}]'") from None

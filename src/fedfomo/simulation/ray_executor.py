@@ -161,7 +161,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise InputError("the executor 'ray' needs Ray: pip install '.[cluster]' in the clone of fedfomo") from None
+        raise InputError("the executor 'ray' needs Ray: pip install 'fedfomo[cluster]'") from None
     return ray
 
 
