@@ -65,6 +65,7 @@ class Stage:
     problem: FederatedProblem
 
     def __post_init__(self) -> None:
+        self.problem = self.problem.split(self.algorithm)
         federation = federation_of(self.problem, self.algorithm)
         exchange = InProcess(self.problem, self.algorithm)
         begin = self.algorithm.start_server(self.problem.start(ROUNDS))
@@ -77,9 +78,8 @@ class Stage:
     def run(self, bad: messages.Flat | None) -> tuple[Any, dict[int, str]]:
         """Run the round with a bad upload, or without any of that client; return the state and who was refused."""
         post: Any = BadPost(self.uploads, bad)
-        exchange = FlowerTransport(
-            post, self.algorithm, {"limit": torch.inf, "num_clients": len(self.clients)}, {}, 1.0, 1
-        )
+        constants = {"limit": torch.inf, "num_clients": len(self.clients)}
+        exchange = FlowerTransport(post, self.algorithm, constants, {}, 1.0, 1, is_share=True)
         played = run_round(federation_of(self.problem, self.algorithm), self.state, 1, self.clients, exchange)
         return played.state, {**played.refused, **exchange.refused}
 
