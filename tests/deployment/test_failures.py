@@ -56,7 +56,7 @@ def test_everything_of_the_server_dies_and_is_started_anew(tmp_path: Path) -> No
 
 def test_a_site_dies_and_comes_back(tmp_path: Path) -> None:
     settings = (*LONG[:2], "--min-clients", "2", *LONG[4:])
-    with federation(tmp_path, *settings, "--rounds", "8") as made:
+    with federation(tmp_path, *settings, "--rounds", "40") as made:
         made.start_server()
         made.start_sites(*SITES)
         _in_the_midst(made, 1)

@@ -26,7 +26,7 @@ def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None
 
 @pytest.mark.deployment
 def test_a_site_joins_while_the_federation_runs(tmp_path: Path) -> None:
-    settings = ("--rounds", "8", "--min-clients", "2", "--max-sites", "3", "--epochs", "1")
+    settings = ("--rounds", "60", "--min-clients", "2", "--max-sites", "3", "--epochs", "1")
     with federation(tmp_path, *settings, sites=("leeds", "turin")) as made:
         made.start_server()
         made.start_sites("leeds", "turin")
