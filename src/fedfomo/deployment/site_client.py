@@ -8,27 +8,26 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
-from fedfomo.core.client import Client, FederationInfo
-from fedfomo.core.client_round import ClientOutcome, load_memory, pack_memory, run_client_round, split_memory
+from fedfomo.core.client import FederationInfo
+from fedfomo.core.client_round import ClientOutcome, load_memory, pack_memory, split_memory
 from fedfomo.core.data import ClientData
 from fedfomo.core.device import resolve_device
-from fedfomo.core.local_training import LocalState, LocalTrainer, Sgd
+from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.messages import MessageError, Parameters
-from fedfomo.core.model import Model, Score
+from fedfomo.core.model import Model
 from fedfomo.deployment.allowed_methods import make_method
 from fedfomo.deployment.encryption import MessageCipher, Purpose
 from fedfomo.deployment.privacy_ledger import SitePrivacy
@@ -37,7 +36,6 @@ from fedfomo.deployment.protocol import (
     Envelope,
     Header,
     below,
-    bounded,
     digest_of,
     part_of,
     read_message,
@@ -52,18 +50,18 @@ from fedfomo.deployment.settings import (
     SiteFolder,
 )
 from fedfomo.deployment.site_policy import read_policy
+from fedfomo.deployment.site_records import keep_model, keep_training, note_scores, progress, score_to_dict
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
+from fedfomo.deployment.site_task import Task
 from fedfomo.deployment.subprocesses import LARGEST_LOG
 from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
-from fedfomo.io import to_json, write_atomically
-from fedfomo.privacy.private_data import BudgetTracker, make_private
 from fedfomo.simulation.problem import check_trainer, private_part
 
 if TYPE_CHECKING:
-    from fedfomo.privacy.engine import PrivacyEngine
+    pass
 
 
 log = logging.getLogger(__name__)
@@ -127,37 +125,23 @@ class SiteClient:
         task = self._understand(request)
         outcome = self._run(task, privacy)
         if outcome.personalised is not None:
-            self._keep_model(task, outcome)
-        write_atomically(self._site.asked, json.dumps(_asked(task), indent=1).encode())
+            keep_model(self._site, task, outcome)
+        keep_training(self._site, task)
         # Scores on test records are exact: those of a site with privacy stay there.
         scores = (outcome.score_after_update, outcome.score_after_training) if reports else (None, None)
-        after_update, after_training = (score and _score_to_dict(score) for score in scores)
+        after_update, after_training = (score and score_to_dict(score) for score in scores)
         upload = messages.pack(outcome.upload) if outcome.has_upload else None
         header = {"after_update": after_update, "after_training": after_training, "uploads": upload is not None}
         answer = Envelope(header, below("upload", upload or {}))
         if task.trains:
             self._memory.keep(request.header["round"], pack_memory(outcome), name, answer)
-        self._note_scores(task, outcome, answer)
-        self._tell(_progress(task, outcome))
+        note_scores(self._site, task, outcome, answer.tensors)
+        self._tell(progress(task, outcome))
         if not task.trains and (sentence := conclude(self._site)) is not None:
             self._tell(f"{sentence} The report, which stays here: {self._site.report}")
         return answer
 
-    def _note_scores(self, task: _Task, outcome: ClientOutcome, answer: Envelope) -> None:
-        """Log how this site's models do: here, whatever of it leaves."""
-        scores = {"after_update": outcome.score_after_update, "after_training": outcome.score_after_training}
-        line = {
-            "round": task.header["round"],
-            "kind": task.header["kind"],
-            "uploads": outcome.has_upload,
-            "bytes_up": sum(tensor.nbytes for tensor in answer.tensors.values()),
-            "bytes_down": sum(tensor.nbytes for tensor in messages.pack(task.download).values()),
-            **{part: score and _score_to_dict(score) for part, score in scores.items()},
-        }
-        with self._site.scores.open("a") as file:
-            file.write(to_json(line) + "\n")
-
-    def _run(self, task: _Task, privacy: SitePrivacy) -> ClientOutcome:
+    def _run(self, task: Task, privacy: SitePrivacy) -> ClientOutcome:
         """Do what was asked; the queries that takes are in the site's ledger when this returns."""
         if not privacy.is_on:
             privacy.note_unprotected(task.header["round"])
@@ -170,7 +154,7 @@ class SiteClient:
             log.warning("the privacy budget is spent: nothing of this round leaves the site")
         return outcome
 
-    def _understand(self, request: Envelope) -> _Task:
+    def _understand(self, request: Envelope) -> Task:
         header = request.header
         loaded = self._load(header)
         own, algorithm = loaded.own, loaded.algorithm
@@ -190,7 +174,7 @@ class SiteClient:
         if self._data is None:
             with _hide_details("its data"):
                 self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
-        return _Task(header, algorithm, start, loaded.model, self._data, download, memory, trainer, local)
+        return Task(header, algorithm, start, loaded.model, self._data, download, memory, trainer, local)
 
     def _load(self, header: Header) -> _Loaded:
         """Build the network and the method, or keep those of the last request: they change with `model.py` alone."""
@@ -220,23 +204,6 @@ class SiteClient:
             raise MessageError(f"the initial model is refused: {fault}")
         return initial
 
-    def _keep_model(self, task: _Task, outcome: ClientOutcome) -> None:
-        """Put down the model that the site would use now, ready for `load_state_dict`."""
-        theta, score = outcome.personalised, outcome.score_after_update
-        assert theta is not None  # noqa: S101 - the caller has looked
-        task.model.home = outcome.home
-        models = self._site.models
-        models.mkdir(mode=0o700, exist_ok=True)
-        state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
-        write_atomically(models / "personalised.safetensors", save(state))
-        facts = {
-            "round": task.header["round"],
-            "rounds": task.header["rounds"],
-            "score": score and score.as_dict(),
-            "figures": [] if task.trains else task.model.figures(theta, task.data.test).tolist(),
-        }
-        write_atomically(models / "personalised.json", to_json(facts, indent=1).encode())
-
 
 @dataclass(frozen=True)
 class _Loaded:
@@ -247,55 +214,6 @@ class _Loaded:
     algorithm: AnyAlgorithm
     model: Model  # the network that the method trains: the user's, or one built around it
     trainer: LocalTrainer | None  # that of model.py
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A request, understood."""
-
-    header: Header
-    algorithm: AnyAlgorithm
-    start: FederationInfo
-    model: Model
-    data: ClientData
-    download: Any
-    memory: Any
-    trainer: LocalTrainer  # that of the site's model.py, or as the server wants sites to train
-    local: Mapping[str, Tensor]  # what it keeps from round to round
-
-    @property
-    def trains(self) -> bool:
-        """Whether the site is to train, and not only to make the last federated update."""
-        return bool(self.header["kind"] != "finish")
-
-    def client(self) -> Client:
-        """Return the client that the method meets."""
-        header, local = self.header, LocalState(self.local)
-        place = header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"]
-        return Client(*place, local=local)
-
-    def private_client(self, engine: PrivacyEngine, tracker: BudgetTracker) -> Client:
-        """Return the same client, whose records can only be read by noisy queries that the tracker counts."""
-        seed = engine.seed(self.header["seed"])
-        data, trainer = make_private(self.data, tracker), engine.trainer(private_part(self.trainer))
-        return replace(self.client(), data=data, trainer=trainer, seed=seed, evaluator=engine.evaluator())
-
-    def run(self, client: Client) -> ClientOutcome:
-        """Run the client's round."""
-        outcome = run_client_round(self.algorithm, client, self.download, self.memory, self.trains, self.score)
-        if outcome.is_rolled_back:
-            log.warning("training diverged in round %d: what came of it is forgotten", self.header["round"])
-        return outcome
-
-    def score(self, theta: Tensor) -> Score:
-        """Score a model on the site's test examples."""
-        return self.model.score(theta, self.data.test)
-
-
-def _score_to_dict(score: Score) -> dict[str, Any]:
-    """Return a score as plain values; what is beyond the bounds of the server becomes undefined."""
-    metrics = {name: bounded(value) for name, value in score.metrics.items()}
-    return replace(score, loss=bounded(score.loss), metric=bounded(score.metric), metrics=metrics).as_dict()
 
 
 def _pack_and_log(answer: Envelope, bits: int = 32) -> bytes:
@@ -327,22 +245,6 @@ def _name(request: Envelope) -> str:
     tensors = {name: digest_of(tensor) for name, tensor in request.tensors.items() if name.startswith("download/")}
     asked = sorted({**request.header, "attempt": 0, "peers": 0}.items()), sorted(tensors.items())
     return hashlib.sha256(repr(asked).encode()).hexdigest()
-
-
-def _asked(task: _Task) -> dict[str, Any]:
-    """Return how the federation trains, for whoever trains alone beside it."""
-    names = ("rounds", "seed", "training", "method", "channels_last")
-    return {**{name: task.header[name] for name in names}, "metric": task.model.metrics.leading}
-
-
-def _progress(task: _Task, outcome: ClientOutcome) -> str:
-    """Say in a sentence what was done."""
-    score, told = outcome.score_after_update, ""
-    if score is not None and not math.isnan(score.metric):
-        told = f"; the model of this site scores {score.metric:.3f} on its {score.num_examples} test records"
-    if task.trains:
-        return f"round {task.header['round'] + 1} of {task.header['rounds']} is done{told}"
-    return f"all {task.header['rounds']} rounds are complete{told}; it is in models/personalised.safetensors"
 
 
 class Worker:

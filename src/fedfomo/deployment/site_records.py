@@ -1,0 +1,75 @@
+"""What a site keeps of every round in its own folder: its model, how that does, and how the federation trains."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+from safetensors.torch import save
+
+from fedfomo.core import messages
+from fedfomo.core.client_round import ClientOutcome
+from fedfomo.core.messages import Flat
+from fedfomo.core.model import Score
+from fedfomo.deployment.protocol import bounded
+from fedfomo.deployment.settings import SiteFolder
+from fedfomo.deployment.site_task import Task
+from fedfomo.io import to_json, write_atomically
+
+
+def keep_model(site: SiteFolder, task: Task, outcome: ClientOutcome) -> None:
+    """Put down the model that the site would use now, ready for `load_state_dict`."""
+    theta, score = outcome.personalised, outcome.score_after_update
+    assert theta is not None  # noqa: S101 - the caller has looked
+    task.model.home = outcome.home
+    models = site.models
+    models.mkdir(mode=0o700, exist_ok=True)
+    state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}
+    write_atomically(models / "personalised.safetensors", save(state))
+    facts = {
+        "round": task.header["round"],
+        "rounds": task.header["rounds"],
+        "score": score and score.as_dict(),
+        "figures": [] if task.trains else task.model.figures(theta, task.data.test).tolist(),
+    }
+    write_atomically(models / "personalised.json", to_json(facts, indent=1).encode())
+
+
+def note_scores(site: SiteFolder, task: Task, outcome: ClientOutcome, answer: Flat) -> None:
+    """Log how this site's models do: here, whatever of it leaves."""
+    scores = {"after_update": outcome.score_after_update, "after_training": outcome.score_after_training}
+    line = {
+        "round": task.header["round"],
+        "kind": task.header["kind"],
+        "uploads": outcome.has_upload,
+        "bytes_up": sum(tensor.nbytes for tensor in answer.values()),
+        "bytes_down": sum(tensor.nbytes for tensor in messages.pack(task.download).values()),
+        **{part: score and score_to_dict(score) for part, score in scores.items()},
+    }
+    with site.scores.open("a") as file:
+        file.write(to_json(line) + "\n")
+
+
+def keep_training(site: SiteFolder, task: Task) -> None:
+    """Put down how the federation trains, for whoever trains alone beside it."""
+    names = ("rounds", "seed", "training", "method", "channels_last")
+    facts = {**{name: task.header[name] for name in names}, "metric": task.model.metrics.leading}
+    write_atomically(site.asked, json.dumps(facts, indent=1).encode())
+
+
+def score_to_dict(score: Score) -> dict[str, Any]:
+    """Return a score as plain values; what is beyond the bounds of the server becomes undefined."""
+    metrics = {name: bounded(value) for name, value in score.metrics.items()}
+    return replace(score, loss=bounded(score.loss), metric=bounded(score.metric), metrics=metrics).as_dict()
+
+
+def progress(task: Task, outcome: ClientOutcome) -> str:
+    """Say in a sentence what was done."""
+    score, told = outcome.score_after_update, ""
+    if score is not None and not math.isnan(score.metric):
+        told = f"; the model of this site scores {score.metric:.3f} on its {score.num_examples} test records"
+    if task.trains:
+        return f"round {task.header['round'] + 1} of {task.header['rounds']} is done{told}"
+    return f"all {task.header['rounds']} rounds are complete{told}; it is in models/personalised.safetensors"
