@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from fedfomo.core.trainer import Trainer
     from fedfomo.privacy.config import Privacy
     from fedfomo.runs.federated_statistics import Standardise
-    from fedfomo.sites.federate import FederationResult, federate
+    from fedfomo.sites.federate import federate
     from fedfomo.sites.load_sites import Sites, load_site, load_sites, load_tables, site_statistics
+    from fedfomo.sites.result import FederationResult
     from fedfomo.sites.table_encoding import TableEncoding, TableStatistics
 
 __all__ = [
@@ -62,7 +63,7 @@ _HOMES = {
     "ProximalTerm": "fedfomo.core.local_training",
     "register": "fedfomo.algorithms.registry",
     "federate": "fedfomo.sites.federate",
-    "FederationResult": "fedfomo.sites.federate",
+    "FederationResult": "fedfomo.sites.result",
     "Privacy": "fedfomo.privacy.config",
     **dict.fromkeys(("Sites", "load_site", "load_sites", "load_tables", "site_statistics"), "fedfomo.sites.load_sites"),
     **dict.fromkeys(("TableEncoding", "TableStatistics"), "fedfomo.sites.table_encoding"),

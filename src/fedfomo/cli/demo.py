@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedfomo.datasets.post_offices import PostOffice
-    from fedfomo.sites.federate import FederationResult
+    from fedfomo.sites.result import FederationResult
 
 ROUNDS = 20
 BASELINES = ("fedavg", "fedavg-finetuned")
