@@ -236,3 +236,24 @@ def test_distances_of_fedfomo_are_over_what_travels() -> None:
     algorithm: AnyAlgorithm = Watching()
     simulate(replace(points_problem(), keep=("2.*",)), algorithm, TWO)
     assert set(seen) == {2 * 200 + 200}
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer beside a low-rank one that trains, as in LoRA."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(2, 200).requires_grad_(False)
+        self.down, self.up = nn.Linear(2, 1, bias=False), nn.Linear(1, 200, bias=False)
+        self.classify = nn.Linear(200, 3).requires_grad_(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.classify(torch.relu(self.base(inputs) + self.up(self.down(inputs))))
+
+
+def test_adapters_travel_without_what_they_adapt() -> None:
+    traffic = simulate(points_problem(build=Adapted), make_algorithm("fedfomo"), SimulationConfig(rounds=3)).traffic
+    adapters, whole = 2 + 200, 2 * 200 + 200 + 2 + 200 + 3 * 200 + 3
+    models = traffic.models_down + traffic.models_up
+    assert adapters * 4 * models <= traffic.bytes_down + traffic.bytes_up <= adapters * 4 * models * 1.1
+    assert adapters * 6 < whole
