@@ -62,7 +62,7 @@ def measure(model: str, bits: int, rounds: int) -> str:
         for site in SITES:
             (folder / "sites" / site / "data.py").write_text(DATA)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        verbs = [["server", str(folder)], *(["site", str(folder / "sites" / site)] for site in SITES)]
+        verbs = [["server", str(folder)], *(["site", str(folder / "sites" / site), "--supernode"] for site in SITES)]
         running = [subprocess.Popen([*fedfomo, *verb], **quiet) for verb in verbs]  # noqa: S603
         try:
             return watch(folder, running[0])

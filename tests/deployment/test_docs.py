@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,7 +34,9 @@ def test_six_commands_lead_from_nothing_to_models_on_disk(tmp_path: Path) -> Non
         pytest.skip("port 8443 of this machine is in use")
     programs = str(Path(sys.executable).parent)
     around = {**os.environ, "PATH": os.pathsep.join([programs, os.environ["PATH"]])}
-    script = "\n".join(_commands()[1:])  # the first one has been given
+    reports = " && ".join(f"[ -f federation/sites/{site}/report.html ]" for site in ("leeds", "turin", "lyon"))
+    wait = f"for second in $(seq 200); do {reports} && break; sleep 1; done"
+    script = "\n".join([*_commands()[1:], wait])  # the first one has been given
     with (tmp_path / "said").open("wb") as said:
         shell = subprocess.Popen(
             ["bash", "-e", "-c", f"trap 'kill $(jobs -p); wait' EXIT\n{script}"],
@@ -53,5 +56,7 @@ def test_six_commands_lead_from_nothing_to_models_on_disk(tmp_path: Path) -> Non
     assert code == 0, told
     assert "finished" in told
     for site in ("leeds", "turin", "lyon"):
+        assert re.search(rf"{site}: \d+ of \d+ right", told), told
+        assert (tmp_path / "federation" / "sites" / site / "report.html").exists()
         models = tmp_path / "federation" / "sites" / site / "models"
         assert load_file(models / "personalised.safetensors").keys() == {"1.weight", "1.bias", "3.weight", "3.bias"}

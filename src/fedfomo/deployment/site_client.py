@@ -138,7 +138,8 @@ class SiteClient:
         note_scores(self._site, task, outcome, answer.tensors)
         self._tell(progress(task, outcome))
         if not task.trains and (sentence := conclude(self._site)) is not None:
-            self._tell(f"{sentence} The report, which stays here: {self._site.report}")
+            said = sentence.partition(": ")[2]  # after the site's name
+            self._tell(f"{said} The report, which stays here: {self._site.report}")
         return answer
 
     def _run(self, task: Task, privacy: SitePrivacy) -> ClientOutcome:
