@@ -126,7 +126,7 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
     sends: ClassVar[str] = "a start and M models down, 1 up with its number of examples, weights and shares"
     compute: ClassVar[str] = "as FedAvg, once more at the end, and M + 4 passes over the validation data"
     evaluates_on: ClassVar[Records] = "validation"
-    judged_first: ClassVar[tuple[str, ...]] = ("reference", "own")
+    evaluated_first: ClassVar[tuple[str, ...]] = ("reference", "own")
 
     num_downloads: Count = 4  # M
     """Models of other clients sent to each client a round, beside its start."""
