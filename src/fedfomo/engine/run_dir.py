@@ -15,7 +15,7 @@ from torch import Tensor
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import naming
-from fedfomo.io import delete_unfinished, lock, read_lines, to_json, write_atomically
+from fedfomo.io import delete_unfinished, lock, read_lines, sync_files, to_json, write_atomically
 
 
 def lock_run(folder: Path) -> TextIO:
@@ -31,6 +31,7 @@ class RunDirectory:
         self.configuration = configuration
         self._log = folder / "rounds.jsonl"
         self._logged = hashlib.sha256()
+        self._unsynced: list[Path] = []
         self._times = folder / "seconds.jsonl"
         self._lock = lock_run(folder)
         delete_unfinished(folder)
@@ -81,15 +82,17 @@ class RunDirectory:
         return len(attempts), attempts.count(str(round))
 
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor], durable: bool = True) -> None:
-        """Write a safetensors file for others to read; of many files that are not durable, `sync` keeps all at once."""
+        """Write a safetensors file for others to read; one that is not durable is on disk after the next `sync`."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, save({key: tensor.contiguous() for key, tensor in tensors.items()}), durable=durable)
+        if not durable:
+            self._unsynced.append(path)
 
-    @staticmethod
-    def sync() -> None:
-        """Wait until all that was written is on disk: one wait for a thousand files, instead of two for each."""
-        os.sync()
+    def sync(self) -> None:
+        """Wait until all that was written is on disk."""
+        sync_files(self._unsynced)
+        self._unsynced.clear()
 
     @staticmethod
     def needs_clearing(folder: Path) -> bool:
