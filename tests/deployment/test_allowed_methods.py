@@ -88,7 +88,8 @@ def test_a_method_whose_uploads_can_hold_anything_says_that_it_sends_examples(me
 
 @pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(WITHOUT)))
 def test_no_honest_upload_is_refused_for_its_size(method: str) -> None:
-    problem, algorithm = points_problem(), make_algorithm(method)
+    algorithm = make_algorithm(method)
+    problem = points_problem().split(algorithm)
     federation, clients = federation_of(problem, algorithm), range(len(problem.clients))
     begin = algorithm.start_server(problem.start(ROUNDS))
     state = run_round(federation, begin, 0, clients, InProcess(problem, algorithm)).state
