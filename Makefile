@@ -5,7 +5,7 @@ DATA := data
 COMPILE := $(VENV)-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links
 
-.PHONY: demo test test-deployment examples-training torture golden check bench bench-images format lock audit clean
+.PHONY: demo test test-deployment examples-training docs torture golden check bench bench-images format lock audit clean
 
 demo: $(VENV)/demo-ready
 	$(BIN)/fedfomo demo
