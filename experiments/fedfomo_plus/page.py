@@ -222,8 +222,24 @@ def poison(results: Path) -> str:
             if kind in details:
                 values = [details["clean"][clean], *(details[kind][attack] for attack in ATTACKS)]
                 rows.append([share, label, *(f"{value:.1f}" for value in values), f"{details['clean']['local']:.1f}"])
+    rows += [] if (results / "trust" / "10d.json").exists() else _searched_poison(results)
     head = ("attackers", "method", "no attack", *ATTACKS, "alone")
     return table(head, rows, words=2) if any(row[1] == "FedFomo+" for row in rows) else NOTHING
+
+
+def _searched_poison(results: Path) -> list[list[str]]:
+    """Return what the search saw of two fifths of attackers, until the scorecard's five seeds are computed."""
+    lines = [one for one in search.lines(results / "fedfomo_plus" / "earlier_poison.jsonl") if one["attackers"] == 6]
+    alone = next((one["clean"] for one in lines if one["form"] == "alone"), float("nan"))
+    return [
+        [
+            "6 of 15",
+            "FedFomo+, two seeds of the search",
+            *(f"{value:.1f}" for value in (one["clean"], *(one[attack] for attack in ATTACKS), alone)),
+        ]
+        for one in lines
+        if one["form"] == "version 2"
+    ]
 
 
 def cost(results: Path) -> str:
