@@ -345,7 +345,7 @@ def test_who_is_clearly_better_is_helped_and_who_may_be_is_not() -> None:
 def test_other_metrics_are_shown_as_they_are() -> None:
     found = build_report_data(source_of([-1.5, -2.5, -0.5], [-3.0, -4.0, -1.0]))
     assert not found.is_share
-    assert "accuracy −1.5 instead of −2.67 (+1.17, between" in found.sentences[0]
+    assert "accuracy −1.5 instead of −2.67 (+1.2, between" in found.sentences[0]
 
 
 def test_a_name_cannot_end_the_script_it_is_in() -> None:

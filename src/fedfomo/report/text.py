@@ -172,7 +172,7 @@ def lede(means: dict[str, float], mean_gain: Estimate | None, method: str, seeds
 
 
 def figure(value: float, is_share: bool, signed: bool = False) -> str:
-    """Write a metric as people read it: shares in per cent with one digit, anything else with three."""
+    """Write a metric as people read it: shares in per cent with one digit, else three digits, differences with two."""
     sign = "+z" if signed else "z"  # z: what rounds to zero is not negative
-    text = f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.3g}"
+    text = f"{100 * value:{sign}.1f}" if is_share else f"{value:{sign}.{2 if signed else 3}g}"
     return text.replace("-", "−")

@@ -18,7 +18,7 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 const figure = (value, signed = false) => {
   if (!known(value)) return "–";
-  const text = facts.is_share ? (100 * value).toFixed(1) : Number(value.toPrecision(3)).toString();
+  const text = facts.is_share ? (100 * value).toFixed(1) : Number(value.toPrecision(signed ? 2 : 3)).toString();
   const rounded = Number(text) === 0 ? text.replace("-", "") : text;
   return (signed && Number(text) >= 0 ? "+" : "") + rounded.replace("-", "−");
 };

@@ -18,7 +18,7 @@ function addGains() {
     traces: () => [intervals(), ...drawn.map(dots).reverse()],
     layout: () => ({
       height: 90 + Math.max(order.length, 3) * 28, hovermode: "closest", showlegend: drawn.length > 1,
-      margin: { l: 10, r: isRoomy() ? 150 : 60, t: 10, b: 40 }, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, traceorder: "reversed" },
+      margin: { l: 10, r: isRoomy() ? (facts.is_share ? 150 : 170) : 64, t: 10, b: 40 }, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, traceorder: "reversed" },
       xaxis: { title: { text: hasGains ? `gain in ${facts.metric}${points ? ", points" : ""}` : `${facts.metric}${unit}` }, side: "bottom", automargin: true, zeroline: hasGains, zerolinecolor: colour("ink"), zerolinewidth: 1.5 },
       yaxis: { tickvals: order.map((_, row) => row), ticktext: order.map((client) => plain(names[client])), range: [order.length - 0.4, -0.6], showgrid: false, zeroline: false },
       shapes: place.has(state.client) ? [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: place.get(state.client) - 0.5, y1: place.get(state.client) + 0.5, fillcolor: colour("sunk"), line: { width: 0 }, layer: "below" }] : [],
