@@ -255,6 +255,8 @@ def of_run(arguments: Sequence[str], may_be_refused: bool, former: Mapping[str, 
         models = {path.stem: load_file(path) for path in sorted((folder / "models").iterdir())}
         result = json.loads((folder / "result.json").read_bytes())
         del result["seconds"]
+        if result["best_round"] is None:  # a field that records of earlier versions do not have
+            del result["best_round"]
         result["options"] = as_recorded(result["options"], arguments)
         result |= former
         log = (folder / "rounds.jsonl").read_text().splitlines()
