@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedfomo.runs.federated_statistics import Standardise
     from fedfomo.sites.federate import federate
     from fedfomo.sites.load_sites import Sites, load_site, load_sites, load_tables, site_statistics
+    from fedfomo.sites.partition import load_leaf, partition
     from fedfomo.sites.result import FederationResult
     from fedfomo.sites.table_encoding import TableEncoding, TableStatistics
 
@@ -47,9 +48,11 @@ __all__ = [
     "Trained",
     "Trainer",
     "federate",
+    "load_leaf",
     "load_site",
     "load_sites",
     "load_tables",
+    "partition",
     "register",
     "site_statistics",
 ]
@@ -66,6 +69,7 @@ _HOMES = {
     "FederationResult": "fedfomo.sites.result",
     "Privacy": "fedfomo.privacy.config",
     **dict.fromkeys(("Sites", "load_site", "load_sites", "load_tables", "site_statistics"), "fedfomo.sites.load_sites"),
+    **dict.fromkeys(("load_leaf", "partition"), "fedfomo.sites.partition"),
     **dict.fromkeys(("TableEncoding", "TableStatistics"), "fedfomo.sites.table_encoding"),
     "Standardise": "fedfomo.runs.federated_statistics",
     "Sgd": "fedfomo.core.local_training",

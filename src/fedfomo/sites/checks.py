@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 from fedfomo.core.data import ClientData, can_contribute
+from fedfomo.core.lazy_data import LazyExamples, spread
 from fedfomo.core.losses import objective_of
 from fedfomo.core.model import Loss, Metric
+from fedfomo.core.trees import leaves
 from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError, listed
 from fedfomo.report.build import TINY_VALIDATION
+from fedfomo.runs.federated_statistics import Moments
 from fedfomo.runs.provenance import label_counts
 from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
@@ -34,6 +39,9 @@ from fedfomo.runs.site_data import (
 FEW_FOR_PRIVACY = 200  # training examples; with fewer, the noise of differential privacy drowns what there is to learn
 SMALL_TEST = 30  # examples; with fewer, a gain of less than about 15 points cannot be told from chance
 MOST_NAMED = 5
+TRANSFORMED = 8  # examples that are read three times, to see whether they vary
+LOOKED_AT = 1000  # examples of a part
+MOST_UNSCALED = 30.0  # a mean or deviation that takes steps of gradients out of proportion
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,8 @@ def check_sites(
     warnings += [*_small_tests(cards), *_foreign(cards), *_first_label(cards)]
     warnings += [note for name, own in data.items() for note in leaks(name, own)]
     warnings += _shared(data)
+    warnings += [note for name, own in data.items() for note in (*_transforms(name, own), *_unseen(name, own))]
+    warnings += _unscaled(data)
     warnings += _privacy(cards)
     model, initial = None, None
     if make_model is None:
@@ -167,6 +177,67 @@ def _shared(data: Mapping[str, ClientData]) -> list[str]:
         for (one, other), number in ranked[:MOST_NAMED]
     ]
     return [*notes, f"and {len(ranked) - MOST_NAMED} more pairs of sites"] if len(ranked) > MOST_NAMED else notes
+
+
+def _transforms(name: str, data: ClientData) -> list[str]:
+    """Notice random transforms that do not vary, cannot be repeated, or vary what models are judged by."""
+    notes: list[str] = []
+    for part, examples in parts_of(data).items():
+        if not isinstance(examples, LazyExamples) or len(examples) == 0:
+            continue
+        few = examples.take(torch.arange(min(TRANSFORMED, len(examples))))
+        try:
+            once, again, other = (
+                list(leaves(few.seeded(torch.Generator().manual_seed(seed)).read().inputs)) for seed in (0, 0, 1)
+            )
+        except Exception as error:  # whatever the user's own data set raises
+            notes.append(f"{name}: its {part} data cannot be read ({type(error).__name__}: {error})")
+            continue
+        varies = not all(map(torch.equal, once, other))
+        has_random = "Random" in repr(getattr(examples.source, "transform", None))
+        if not all(map(torch.equal, once, again)):
+            notes.append(
+                f"{name}: its {part} data draw from a random generator of their own, which no seed reaches: results"
+                " cannot be repeated; draw from the default generators of torch, NumPy or random"
+            )
+        elif part == "training" and has_random and not varies:
+            notes.append(f"{name}: its random transforms are frozen: an example is the same at every reading")
+        elif part != "training" and varies:
+            notes.append(f"{name}: its {part} data are transformed at random, the same way every time: leave that out")
+    return notes
+
+
+def _unseen(name: str, data: ClientData) -> list[str]:
+    """Notice classes that a site is judged by and never trains on."""
+    train, *targets = (part.known_labels for part in (data.train, data.validation, data.test))
+    known = [labels for labels in (train, *targets) if isinstance(labels, torch.Tensor) and labels.dim() == 1]
+    if len(known) < 3 or any(labels.is_floating_point() for labels in known) or len(data.train) == 0:
+        return []
+    unseen = sorted(set(torch.cat(known[1:]).tolist()) - set(known[0].tolist()))
+    if not unseen:
+        return []
+    names = listed([str(label) for label in unseen])
+    return [f"{name}: has never seen class {names} in training, and aims at it: only others can teach it"]
+
+
+def _unscaled(data: Mapping[str, ClientData]) -> list[str]:
+    """Notice columns of tables that are far from mean 0 and deviation 1, which training takes for constants."""
+    moments: Moments | None = None
+    for own in data.values():
+        for inputs in leaves(spread(own.train, LOOKED_AT).inputs if len(own.train) else ()):
+            if inputs.dim() == 2 and inputs.is_floating_point():
+                new = Moments.of(inputs.double().numpy())
+                if moments is not None and len(moments.means) != len(new.means):
+                    return []
+                moments = new if moments is None else moments.joined(new)
+    if moments is None:
+        return []
+    far = np.flatnonzero(np.maximum(np.abs(moments.means), moments.deviations) > MOST_UNSCALED)
+    if not len(far):
+        return []
+    figures = [(place, moments.means[place], moments.deviations[place]) for place in far.tolist()]
+    columns = listed([f"{place} (mean {mean:.3g}, deviation {deviation:.3g})" for place, mean, deviation in figures])
+    return [f"unscaled columns of the inputs: {columns}; scale them alike, with federate(..., standardise=True)"]
 
 
 def _privacy(cards: Sequence[SiteSummary]) -> list[str]:
