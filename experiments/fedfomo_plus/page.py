@@ -224,7 +224,22 @@ def poison(results: Path) -> str:
                 rows.append([share, label, *(f"{value:.1f}" for value in values), f"{details['clean']['local']:.1f}"])
     rows += [] if (results / "trust" / "10d.json").exists() else _searched_poison(results)
     head = ("attackers", "method", "no attack", *ATTACKS, "alone")
-    return table(head, rows, words=2) if any(row[1] == "FedFomo+" for row in rows) else NOTHING
+    return table(head, rows, words=2) + "\n\n" + _held(results) if rows else NOTHING
+
+
+def _held(results: Path) -> str:
+    """Say whether FedFomo+ keeps the two promises of the scorecard."""
+    parts: list[str] = []
+    for place in ("10c", "10d"):
+        file = results / "trust" / f"{place}.json"
+        if file.exists():
+            figure = json.loads(file.read_text(encoding="utf-8"))
+            details, verdict = figure["details"], "Held" if figure["holds"] else "**Not held**"
+            clean, worst = details["clean"], min(details["plus"].values())
+            clean_gap, alone_gap = signed(worst - clean["fedfomo-plus"]), signed(worst - clean["local"])
+            promise = figure["promise"].removesuffix(" (FedFomo+)")
+            parts.append(f"{verdict}: {promise}. The worst attack: {clean_gap} to no attack, {alone_gap} to alone.")
+    return " ".join(parts)
 
 
 def _searched_poison(results: Path) -> list[list[str]]:
