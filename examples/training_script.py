@@ -5,9 +5,9 @@ Run it with
     python examples/training_script.py
 
 It writes the handwritten digits that ship with scikit-learn to `mail/`, one file for each image, for four sorting
-offices, and trains a model for each office alone. The question is whether a post code begins with 0 to 4 or with 5 to 9.
-Two offices read images upside down, and Cork trains on upright images only. `federated_script.py` beside this file makes
-a federation of it.
+offices, and trains a model for each office alone. The question is whether a post code begins with 0 to 4 or with 5 to
+9. Two offices read images upside down, and Cork trains on upright images only. `federated_script.py` beside this file
+makes a federation of it.
 """
 
 from __future__ import annotations
