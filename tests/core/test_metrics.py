@@ -11,9 +11,11 @@ from torch import Tensor, nn
 import fedfomo
 from fedfomo.core.data import Examples
 from fedfomo.core.losses import objective_of
+from fedfomo.core.messages import MessageError
 from fedfomo.core.metrics import Metrics, Score
 from fedfomo.core.model import Model, accuracy
 from fedfomo.core.vectorised import Stack
+from fedfomo.deployment.protocol import read_score
 from fedfomo.errors import InputError
 
 
@@ -165,3 +167,11 @@ def test_a_federation_goes_by_its_metrics(tmp_path: Path) -> None:
         fedfomo.federate(
             lambda: nn.Linear(5, 2), sites, out=tmp_path / "runs", **(arguments | {"metrics": {"auc": auc}})
         )
+
+
+def test_what_a_site_tells_of_several_metrics_is_read_and_bounded() -> None:
+    told = Score(0.5, 0.75, 4, {"accuracy": 0.5, "auc": 0.75}).as_dict()
+    assert read_score(told) == Score(0.5, 0.75, 4, {"accuracy": 0.5, "auc": 0.75})
+    for odd in ({"auc": "high"}, {"auc": math.inf}, {"a" * 101: 0.5}, {str(n): 0.5 for n in range(21)}, [0.5]):
+        with pytest.raises(MessageError):
+            read_score({**told, "metrics": odd})
