@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedfomo.core.client import Client, FederationInfo
+from fedfomo.core.local_training import Sgd
 from fedfomo.core.losses import minus_absolute_error, squared_error
 from fedfomo.core.rng import stream
 from fedfomo.deployment.user_model import load_model, load_own_data
@@ -67,3 +69,39 @@ def test_a_target_is_divided_as_everywhere_else(tmp_path: Path) -> None:
     assert torch.equal(found.test.inputs, expected.test.inputs)
     [card] = check_sites({"leeds": (train, target)}).sites
     assert (card.validation, card.test) == (len(found.validation), len(found.test)) == (4, 4)
+
+
+LAZY = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Points(Dataset):
+    def __init__(self, size, noise):
+        self.size, self.noise = size, noise
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return torch.full((2,), float(index % 2)) + self.noise * torch.rand(2), index % 2
+
+
+def load_data(folder, site):
+    return DataLoader(Points(12, 0.5)), Points(8, 0.0)
+"""
+
+
+def test_a_site_reads_its_data_lazily_and_trains_the_same_twice(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "data.py").write_text(LAZY)
+    own = load_model(tmp_path / "model.py", 0)
+    data = load_own_data(tmp_path / "data.py", None, "leeds", 0, own)
+    assert [part.is_lazy for part in (data.train, data.validation, data.test)] == [True] * 3
+    start = FederationInfo(own.initial, own.model.layout, 1, 2)
+    trained = [
+        Client(0, data, start, own.model, Sgd(batch_size=4, epochs=2), round, 0).train(own.initial)
+        for round in (0, 0, 1)
+    ]
+    assert torch.equal(trained[0], trained[1])
+    assert not torch.equal(trained[0], trained[2])
