@@ -100,8 +100,8 @@ def test_a_site_reads_its_data_lazily_and_trains_the_same_twice(tmp_path: Path) 
     assert [part.is_lazy for part in (data.train, data.validation, data.test)] == [True] * 3
     start = FederationInfo(own.initial, own.model.layout, 1, 2)
     trained = [
-        Client(0, data, start, own.model, Sgd(batch_size=4, epochs=2), round, 0).train(own.initial)
-        for round in (0, 0, 1)
+        Client(0, data, start, own.model, Sgd(batch_size=4, epochs=2), number, 0).train(own.initial)
+        for number in (0, 0, 1)
     ]
     assert torch.equal(trained[0], trained[1])
     assert not torch.equal(trained[0], trained[2])
