@@ -313,7 +313,7 @@ class _Server(ServerProcess):
 
 @pytest.mark.deployment
 def test_a_site_leaves_while_the_federation_runs(tmp_path: Path) -> None:
-    settings = ("--rounds", "40", "--min-clients", "2", "--max-sites", "4", "--epochs", "1")
+    settings = ("--startup-timeout", "25", "--rounds", "40", "--min-clients", "2", "--max-sites", "4", "--epochs", "1")
     with federation(tmp_path, *settings, sites=(*SITES, "porto")) as made:
         made.start_server()
         made.start_sites(*SITES)  # Porto is never on line
