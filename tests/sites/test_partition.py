@@ -85,12 +85,6 @@ def test_a_data_set_of_hugging_face_by_a_column_is_read_lazily() -> None:
     assert set(result.models) == {"writer 0", "writer 1", "writer 2"}
 
 
-def test_the_library_of_hugging_face_where_it_is_installed() -> None:
-    datasets = pytest.importorskip("datasets")
-    sites = partition(datasets.Dataset.from_dict(images(30).columns_held), by="writer", inputs="image")
-    assert next(sites["writer 1"][0].batches(3)).inputs.shape == (3, 3, 4, 4)
-
-
 def test_partitions_that_are_loaded_one_by_one() -> None:
     """As `FederatedDataset.load_partition` of flwr-datasets gives them."""
     parts = [images(8), images(6)]
