@@ -374,11 +374,16 @@ def of_models(models: Mapping[str, Mapping[str, Tensor]]) -> str:
 
 def of_lines(lines: Iterable[Any]) -> str:
     """Hash JSON values, whatever the order of their keys."""
-    words = (json.dumps(_as_first_named(line), sort_keys=True) for line in lines)
+    words = (json.dumps(_as_first_named(_without_later(line)), sort_keys=True) for line in lines)
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 LATER = ("metric", "best_round")  # which a result says of itself since
+
+
+def _without_later(line: Any) -> Any:
+    """Leave out what results have by now; a method's option of such a name stays."""
+    return {name: item for name, item in line.items() if name not in LATER} if isinstance(line, dict) else line
 
 
 def _as_first_named(value: Any) -> Any:
@@ -389,7 +394,7 @@ def _as_first_named(value: Any) -> Any:
         return value
     if {"loss", "metric", "num_examples"} <= set(value):
         return {"loss": value["loss"], "accuracy": value["metric"], "num_examples": value["num_examples"]}
-    return {name: _as_first_named(item) for name, item in value.items() if name not in LATER}
+    return {name: _as_first_named(item) for name, item in value.items()}
 
 
 CASES: dict[str, Callable[[], Digests]] = {
