@@ -63,7 +63,7 @@ def _run(case: str, **changes: Any) -> str:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[cluster\]'"):
+    with pytest.raises(InputError, match=r"pip install 'fedfomo\[cluster\]'"):
         _run("fedfomo")
 
 

@@ -129,8 +129,9 @@ class Trainer:
         """Return the batch with each input as the transform makes it."""
         if self.transform is None:
             return batch
+        seed = int(torch.randint(2**62, ()))  # of the default generator, which trainings seed: another for each batch
         with forked_rng() as seed_all:
-            seed_all(int(torch.randint(2**62, ())))  # of the default generator, which trainings seed
+            seed_all(seed)
             return batch.transformed(self.transform)
 
     def regularise(self, gradient: Tensor, model: Model) -> Tensor:
