@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from measure import RoundTimer, report
+from measure import RESULTS, RoundTimer, report
 
 from fedfomo.algorithms import make_algorithm
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
@@ -37,8 +37,10 @@ FEDFOMO = [sys.executable, "-m", "fedfomo", "deploy"]
 
 
 def main() -> None:
-    """Measure for some numbers of sites, and keep the figures."""
-    figures: dict[str, Any] = {}
+    """Measure for some numbers of sites, and keep the figures beside those of other numbers."""
+    kept = RESULTS / "deployment_scale.json"
+    before: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    figures = {what: value for what, value in before.items() if what.endswith(" sites")}
     for number in [int(word) for word in sys.argv[1:]] or [3, 10, 30, 100]:
         found = measure(number)
         figures |= {f"{what}, {number} sites": value for what, value in found.items()}
