@@ -91,7 +91,7 @@ class Mapper(AveragingServer[Memory]):
 
     @property
     def steps(self) -> Steps:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """A mixture of parameters is trained step by step; the others in whole trainings."""
+        """Mixing by "parameters" needs single gradient steps; the other ways to mix train as the trainer does."""
         return "gradients" if self.mix == "parameters" else "trainings"
 
     @property
