@@ -324,7 +324,7 @@ def test_a_protected_site_pays_for_every_answer_in_real_processes_and_through_a_
         made.start_server()
         made.start_sites(*SITES)
         made.wait_for(lambda: site.ledger.exists() and made.rounds_done() >= 2)
-        kill(made.pid("leeds", "flower-supernode"))
+        kill(made.pid("leeds", "resident_node"))
         made.wait()
         slot = _slot(made.folder)
         answered = sum(slot in line["answered"] for line in made.rounds())

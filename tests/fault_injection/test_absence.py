@@ -95,7 +95,7 @@ class _Mixing(InProcess):
 
 
 def _models(problem: FederatedProblem, algorithm: AnyAlgorithm, plan: SimulationConfig, exchange: InProcess) -> str:
-    """Run the plan's rounds in a plain loop, in which who is late is unheard."""
+    """Run the configured rounds in a plain loop that drops what late clients upload."""
     problem = problem.split(algorithm)
     federation = federation_of(problem, algorithm)
     state = algorithm.start_server(problem.start(plan.rounds))
