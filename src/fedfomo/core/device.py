@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
 import torch
 
 from fedfomo.errors import InputError, require
+
+Precision = Literal["float32", "bf16"]
 
 
 def resolve_device(name: str | torch.device | None) -> torch.device:
@@ -31,13 +36,22 @@ def workers_on(device: torch.device, asked: int | None, default: int) -> int:
     return 0
 
 
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """Let convolutions and matrix products inside compute in bfloat16, if that is the precision."""
+    return nullcontext() if precision == "float32" else torch.autocast(device.type, torch.bfloat16)
+
+
+def bfloat16_instructions() -> str | None:
+    """Return the processor's instructions for bfloat16, which decide the order of sums; None: it has none."""
+    if torch.cpu._is_amx_tile_supported():  # pyright: ignore[reportPrivateUsage]
+        return "amx"
+    return "avx512_bf16" if torch.cpu._is_avx512_bf16_supported() else None  # pyright: ignore[reportPrivateUsage]
+
+
 def refuse_slow_bfloat16(device: torch.device) -> None:
     """Refuse bfloat16 on a processor that has no instructions for it: torch would emulate it, slower than float32."""
-    if device.type != "cpu":
-        return
-    has_instructions = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
     require(
-        has_instructions,
+        device.type != "cpu" or bfloat16_instructions() is not None,
         "this processor has no bfloat16 instructions (avx512_bf16 or amx), so bf16 would be emulated and slower than"
         " float32: leave out amp and precision, or give an accelerator as device",
     )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfomo.core.data import Examples
+from fedfomo.core.device import Precision, autocast, refuse_slow_bfloat16
 from fedfomo.core.loss_shapes import require_one_label_each
 from fedfomo.core.metrics import Measurement, Metric, Metrics, Score
 from fedfomo.core.parameters import Layout, frozen_modules
@@ -69,11 +70,15 @@ class Model:
         metric: Metric | Metrics = accuracy,
         channels_last: bool = False,
         kept: Collection[str] = (),
+        precision: Precision = "float32",
     ) -> None:
         self.layout, self.whole = Layout.split(module, channels_last, kept)  # of what travels; of all that trains
         self.kept = frozenset(kept)  # names of what each client keeps for itself
         self.architecture = module
         self.device = next(module.parameters()).device
+        self.precision: Precision = precision  # of the network's own operations; losses and θ are float32
+        if precision == "bf16":
+            refuse_slow_bfloat16(self.device)
         self.criterion: Loss = loss
         if isinstance(loss, nn.Module) and self.device.type != "cpu":  # it may hold weights of classes
             self.criterion = copy.deepcopy(loss).to(self.device)
@@ -324,7 +329,7 @@ class Model:
             return self
         names = [name for name, _ in (*built.named_parameters(), *built.named_buffers())]
         kept = [name for name in names if any(f".{name}".endswith(f".{own}") for own in self.kept)]
-        return Model(built, self.criterion, self.metrics, self.layout.channels_last, kept)
+        return Model(built, self.criterion, self.metrics, self.layout.channels_last, kept, self.precision)
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """Return θ as the module's own `state_dict`, ready for `load_state_dict`."""
@@ -352,7 +357,9 @@ class Model:
         inputs = batch.inputs
         if self.layout.channels_last and isinstance(inputs, Tensor):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return (through or self.architecture)(inputs)
+        with autocast(self.device, self.precision):
+            outputs = (through or self.architecture)(inputs)
+        return outputs if self.precision == "float32" else outputs.float()
 
     def _set_mode(self, training: bool) -> None:
         # Walking through all layers takes longer than a step of a small network: only when it changes something.

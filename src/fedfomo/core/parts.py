@@ -40,7 +40,7 @@ def split_model(model: Model, initial: Tensor, kept: frozenset[str]) -> tuple[Mo
         return model, initial
     model.load(initial)
     module = copy.deepcopy(model.architecture)
-    split = Model(module, model.criterion, model.metrics, model.layout.channels_last, kept)
+    split = Model(module, model.criterion, model.metrics, model.layout.channels_last, kept, model.precision)
     return split, split.read()
 
 

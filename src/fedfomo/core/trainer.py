@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from fedfomo.core.code_digest import spelled
 from fedfomo.core.data import Examples
-from fedfomo.core.device import refuse_slow_bfloat16
+from fedfomo.core.device import autocast, refuse_slow_bfloat16
 from fedfomo.core.local_training import LocalTrainer, Place, Stepper, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.optimizer_state import encode_state, load_state
@@ -215,7 +215,7 @@ class Trainer:
             gradient.mul_((self.clip / gradient.norm().clamp(min=1e-12)).clamp(max=1.0))
 
     def _autocast(self, model: Model) -> AbstractContextManager[Any]:
-        return torch.autocast(model.device.type, torch.bfloat16) if self.autocasts else nullcontext()
+        return autocast(model.device, "bf16" if self.autocasts else "float32")
 
 
 _DEFAULTS = {field.name: field.default for field in fields(Trainer)}

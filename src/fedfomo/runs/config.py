@@ -70,6 +70,9 @@ class ExperimentConfig:
     """Where workers run: processes on this machine, or a Ray cluster. Does not change the result."""
     device: str = "cpu"
     """PyTorch device: cpu, cuda, cuda:1, mps. On any but cpu, one process computes."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16: networks compute in bfloat16, by autocast, in training and in scoring; parameters, gradients, losses and
+    mixing stay float32. Faster convolutions on a processor with avx512_bf16 or amx; refused on one without."""
     vectorise: bool = True
     """Train many small clients as one batch where that is faster; equal to separate training up to rounding."""
     track: tuple[str, ...] = ()
@@ -84,6 +87,8 @@ class ExperimentConfig:
         require(is_open, "--stop-after goes by exact scores on validation records, which are private: leave it out")
         is_alone = not self.privacy.is_on or self.scenario.share_fraction == 0
         require(is_alone, "with privacy, clients cannot share examples: leave out --share-fraction")
+        is_exact = not self.privacy.is_on or self.precision == "float32"
+        require(is_exact, "privacy clips gradients in float32: leave out --precision")
         is_possible = self.executor == "processes" or self.device.partition(":")[0] == "cpu"
         require(is_possible, f"a Ray cluster computes on cpu, not {self.device}: leave out --device or --executor")
 

@@ -149,7 +149,7 @@ def _problem_of_sites(
     network = build_module(module.make_model, seed)
     if trainer is None:
         refuse_ignored_training(network)
-    model = build_model(network, objective, data, resolve_device(setting.device))
+    model = build_model(network, objective, data, resolve_device(setting.device), setting.precision)
     initial = model.read()
     for name, own in zip(sites, data, strict=True):
         check_data(name, own, model, initial)
@@ -167,6 +167,10 @@ def _given_problem(
     if not isinstance(problem, FederatedProblem):
         raise InputError(f"problem in {setting.dataset} is a {type(problem).__name__}: give a FederatedProblem")
     names: Sequence[str] = getattr(module, "names", [f"client {n}" for n in range(len(problem.clients))])
+    is_left = setting.precision in ("float32", problem.model.precision)
+    require(
+        is_left, f'the problem in {setting.dataset} has a model of its own: give Model(..., precision="bf16") there'
+    )
     is_named = len(names) == len(problem.clients)
     require(is_named, f"{setting.dataset} has {len(names)} names for {len(problem.clients)} clients")
     return replace(problem, seed=seed, privacy=setting.privacy), tuple(names)

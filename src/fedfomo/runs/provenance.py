@@ -16,6 +16,8 @@ from torch import Tensor
 from fedfomo.algorithms.registry import file_of
 from fedfomo.core.data import ClientData
 from fedfomo.core.determinism import THREADS, instructions, processor
+from fedfomo.core.device import bfloat16_instructions
+from fedfomo.core.model import Model
 from fedfomo.datasets.heterogeneity import constant_accuracy
 from fedfomo.datasets.partitions import Partition
 from fedfomo.errors import require
@@ -83,14 +85,22 @@ def check_method_file(folder: Path, method: str) -> None:
 
 def check_machine(folder: Path, tell: Callable[[str], None]) -> None:
     """Refuse to go on where sums are taken in another order: their last bits would be others; tell of other code."""
-    begun, here = read_environment(folder), instructions()
-    then = begun.get("instructions", here)
-    problem = f"{folder} was begun on a processor that computes with {then}, and here it would be {here}"
-    require(then == here, f"{problem}: go on with it where it was begun, or start a new run")
+    begun = read_environment(folder)
+    for name, here in (("instructions", instructions()), ("bf16", bfloat16_instructions())):
+        then = begun.get(name, here)
+        problem = f"{folder} was begun on a processor that computes with {then}, and here it would be {here}"
+        require(then == here, f"{problem}: go on with it where it was begun, or start a new run")
     if begun.get("source", source_digest()) != source_digest():
         tell(
             f"{folder} was begun with other code of fedfomo: what comes of it may be neither that code's nor this one's"
         )
+
+
+def precision_of(model: Model) -> dict[str, str | None]:
+    """Describe in what precision a network computes, and by which instructions of the processor."""
+    if model.precision == "float32" or model.device.type != "cpu":
+        return {"precision": model.precision}
+    return {"precision": model.precision, "bf16": bfloat16_instructions()}
 
 
 @cache

@@ -29,6 +29,7 @@ from fedfomo.runs.provenance import (
     check_method_file,
     environment_of,
     method_file,
+    precision_of,
     write_environment,
 )
 from fedfomo.runs.records import RunRecord, dense_rows, model_file, read_record, write_record
@@ -219,7 +220,8 @@ def _record(run: PreparedRun, result: RunResult, seconds: float) -> RunRecord:
 
 
 def _environment(prepared: AnyPrepared, setting: ExperimentConfig) -> dict[str, Any]:
-    return dict(prepared.environment) if isinstance(prepared, PreparedFile) else environment_of(prepared, setting)
+    found = prepared.environment if isinstance(prepared, PreparedFile) else environment_of(prepared, setting)
+    return {**found, **precision_of(prepared.problem.model)}
 
 
 def _digest(config: RunConfig, prepared: AnyPrepared) -> str:
@@ -236,6 +238,8 @@ def _digest(config: RunConfig, prepared: AnyPrepared) -> str:
         del setting[name]
     del settings["out"]
     later = [(setting, name) for name in ("dropout", "lateness", "standardise", "share", "keep", "stop_after")]
+    if setting["precision"] == "float32":
+        del setting["precision"]
     for table, name in [*later, (setting["training"], "augment"), (setting["scenario"], "groups")]:
         if not table[name]:  # without it, a run is what it was when it did not exist
             del table[name]

@@ -43,7 +43,8 @@ def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     with layer_rng(stream(seed, "initial model")):
         module = NETWORKS[network_name(setting, shape)](shape, data.num_classes)
     channels_last = prefers_channels_last(module, data.train.inputs)
-    model = Model(module.to(resolve_device(setting.device)), channels_last=channels_last)
+    device = resolve_device(setting.device)
+    model = Model(module.to(device), channels_last=channels_last, precision=setting.precision)
     groups = scenario.partition.groups, scenario.partition.target_groups
     problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
     problem = replace(problem, share=setting.share, keep=setting.keep)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedfomo.core.data import ClientData, Examples, can_contribute
+from fedfomo.core.device import Precision
 from fedfomo.core.lazy_data import LazyExamples, as_examples, spread
 from fedfomo.core.losses import Objective
 from fedfomo.core.model import Model, prefers_channels_last
@@ -130,13 +131,18 @@ def build_module(make_model: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def build_model(
-    module: nn.Module, objective: Objective, data: list[ClientData], device: torch.device | None = None
+    module: nn.Module,
+    objective: Objective,
+    data: list[ClientData],
+    device: torch.device | None = None,
+    precision: Precision = "float32",
 ) -> Model:
     """Return the model that sites train, on a device."""
     parts = [part for own in data for part in (own.train, own.validation)]
     largest = max(parts, key=len, default=None)
     channels_last = bool(largest) and prefers_channels_last(module, largest.probe().inputs)
-    return Model(module.to(device or torch.device("cpu")), objective.loss, objective.metrics, channels_last)
+    module = module.to(device or torch.device("cpu"))
+    return Model(module, objective.loss, objective.metrics, channels_last, precision=precision)
 
 
 def receives_only(name: str, data: ClientData) -> list[str]:

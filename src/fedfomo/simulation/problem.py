@@ -66,6 +66,7 @@ class FederatedProblem:
         check_trainer(self.trainer, algorithm, self.split(algorithm).model_of(algorithm))
         if self.privacy.is_on:
             private_part(self.trainer)
+            require(self.model.precision == "float32", "privacy clips gradients in float32: leave out precision")
 
     def start(self, rounds: int) -> FederationInfo:
         """Return what server and clients know before the first of so many rounds."""

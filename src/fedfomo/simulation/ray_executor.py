@@ -186,7 +186,7 @@ def serialise_model(model: Model) -> tuple[Any, ...]:
     module = model.network(model.read())
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.data = tensor.data.clone()  # or each would travel with the whole vector
-    return module, model.criterion, model.metrics, model.layout.channels_last, model.kept
+    return module, model.criterion, model.metrics, model.layout.channels_last, model.kept, model.precision
 
 
 def deserialise_model(pieces: tuple[Any, ...]) -> Model:
