@@ -1,11 +1,16 @@
-"""The table of methods in docs/algorithms/README.md, from the registry; `python tests/methods_table.py` writes it."""
+"""What is derived from the registry of methods; `python tests/methods_table.py` writes it.
 
+It is the table in docs/algorithms/README.md, and the descriptions that `fedfomo methods` prints.
+"""
+
+import json
 from pathlib import Path
 
 from fedfomo.algorithms import ALGORITHMS, FAMILIES, describe
 
 PAGES = Path(__file__).parents[1] / "docs" / "algorithms"
 README = PAGES / "README.md"
+DESCRIPTIONS = Path(__file__).parents[1] / "src" / "fedfomo" / "cli" / "methods.json"
 
 
 def table() -> str:
@@ -25,6 +30,16 @@ def with_table(page: str) -> str:
     return head + table()
 
 
+def descriptions() -> str:
+    """Return every method's description."""
+    methods: dict[str, object] = {}
+    for name in ALGORITHMS:
+        about = describe(name)
+        options = [{"name": each.name, "default": each.default, "help": each.help} for each in about.options]
+        methods[name] = {**vars(about), "options": options}
+    return json.dumps(methods, indent=1, ensure_ascii=False) + "\n"
+
+
 def _module_of(name: str) -> str:
     return ALGORITHMS[name].__module__.removeprefix("fedfomo.algorithms.")
 
@@ -38,3 +53,4 @@ def _line(name: str) -> str:
 
 if __name__ == "__main__":
     README.write_text(with_table(README.read_text()))
+    DESCRIPTIONS.write_text(descriptions())

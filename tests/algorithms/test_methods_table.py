@@ -1,14 +1,18 @@
-"""The table of methods in the documentation is the registry's."""
+"""The table of methods in the documentation, and what `fedfomo methods` prints, are the registry's."""
 
 import re
 
 from fedfomo.algorithms import ALGORITHMS
-from methods_table import README, with_table
+from methods_table import DESCRIPTIONS, README, descriptions, with_table
 
 
 def test_the_documented_table_is_what_the_registry_says() -> None:
     page = README.read_text()
     assert with_table(page) == page, "python tests/methods_table.py writes it again"
+
+
+def test_the_descriptions_that_are_printed_are_what_the_registry_says() -> None:
+    assert DESCRIPTIONS.read_text() == descriptions(), "python tests/methods_table.py writes them again"
 
 
 def test_every_method_has_one_line_and_a_page() -> None:

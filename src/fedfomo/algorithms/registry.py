@@ -10,7 +10,6 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import pairwise
@@ -19,7 +18,8 @@ from typing import Any, TypeVar, cast
 
 from fedfomo.algorithms.former_names import current_names
 from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
-from fedfomo.core.method_names import method_of
+from fedfomo.core.method_descriptions import Description, Option
+from fedfomo.core.method_names import ENTRY_POINTS, method_of
 from fedfomo.core.options import option_types, read_option, written
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import InputError, require, unknown
@@ -28,9 +28,6 @@ AlgorithmClass = TypeVar("AlgorithmClass", bound=type[AnyAlgorithm])
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {}
 """All registered methods; importing `fedfomo.algorithms` registers those of the library."""
-
-ENTRY_POINTS = "fedfomo.algorithms"
-"""The group of entry points in which packages name their methods."""
 
 _run_once = cache(load_user_module)  # running a file again would make other classes of the same names
 
@@ -92,11 +89,6 @@ def file_of(name: str) -> Path | None:
     return Path(path) if colon and path.endswith(".py") else None
 
 
-def installed_methods() -> list[str]:
-    """Return the names of the methods that installed packages bring along."""
-    return sorted(entry_points(group=ENTRY_POINTS).names)
-
-
 @cache
 def find_own_algorithm(name: str) -> type[AnyAlgorithm] | None:
     """Return the class that a file or a package has for a method, if there is one."""
@@ -123,27 +115,6 @@ def _checked(name: str, found: Any) -> type[AnyAlgorithm]:
     is_complete = is_algorithm and "__dataclass_params__" in vars(found)
     require(is_complete, f"{name} is no dataclass that inherits from fedfomo.core.algorithm.Algorithm")
     return cast(type[AnyAlgorithm], found)
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a method."""
-
-    name: str
-    default: Any
-    help: str
-    type: Any  # with its bounds: Annotated[float, Meta(ge=0)]
-
-
-@dataclass(frozen=True)
-class Description:
-    """A method in a few words."""
-
-    summary: str
-    paper: str
-    sends: str
-    compute: str
-    options: list[Option]
 
 
 def describe(name: str) -> Description:

@@ -1,13 +1,21 @@
-"""The command about methods."""
+"""The command about methods.
+
+Those of the library are described in `methods.json`, which `python tests/methods_table.py` writes from their classes:
+to import the classes would take torch, and seconds.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Annotated
 
+import msgspec
 import tyro
 
 from fedfomo.cli.terminal import console, parse, warn
+from fedfomo.core.method_descriptions import Description
+from fedfomo.core.method_names import installed_methods, label_of
 from fedfomo.errors import InputError
 
 
@@ -22,14 +30,11 @@ class MethodsConfig:
 def methods(arguments: list[str]) -> None:
     """Describe the methods."""
     config = parse("methods", MethodsConfig, arguments)
-    from fedfomo.algorithms import ALGORITHMS, describe
-    from fedfomo.algorithms.registry import installed_methods
-    from fedfomo.runs.config import label_of
-
+    known = described()
     if config.name is None:
-        for name in dict.fromkeys((*ALGORITHMS, *installed_methods())):
+        for name in dict.fromkeys((*known, *installed_methods())):
             try:
-                about = describe(name)
+                about = known.get(name) or _describe(name)
             except InputError as error:  # a package whose method cannot be imported hides no others
                 warn(str(error))
                 continue
@@ -37,7 +42,7 @@ def methods(arguments: list[str]) -> None:
             console.print(f"    sends {about.sends}; computes {about.compute}", style="dim")
         console.print("\nOptions of one of them: fedfomo methods NAME")
         return
-    about = describe(config.name)
+    about = known.get(config.name) or _describe(config.name)
     paper = f" ({about.paper})" if about.paper else ""
     console.print(f"[bold]{config.name}[/bold]{paper}  {about.summary}")
     console.print(f"sends {about.sends}; computes {about.compute}")
@@ -46,3 +51,15 @@ def methods(arguments: list[str]) -> None:
         console.print(f"      {option.help}")
     options = f" --{label_of(config.name)}.OPTION VALUE" if about.options else ""
     console.print(f"\nfedfomo run --method {config.name}{options}")
+
+
+def described() -> dict[str, Description]:
+    """Return the methods of the library."""
+    text = files("fedfomo.cli").joinpath("methods.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, Description])
+
+
+def _describe(name: str) -> Description:
+    from fedfomo.algorithms import describe
+
+    return describe(name)

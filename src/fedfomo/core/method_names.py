@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 
 OWN_NAME = re.compile(r"([\w][\w.-]*)=(.+)", re.DOTALL)
+
+ENTRY_POINTS = "fedfomo.algorithms"
+"""The group of entry points in which packages name their methods."""
+
+
+def installed_methods() -> list[str]:
+    """Return the names of the methods that installed packages bring along."""
+    return sorted(entry_points(group=ENTRY_POINTS).names)
 
 
 def method_of(written: str) -> str:
