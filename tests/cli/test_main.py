@@ -19,7 +19,7 @@ from fedfomo.cli.main import COMMANDS, main
 from fedfomo.cli.terminal import parse_comparison, parse_run
 from fedfomo.runs.config import CompareConfig, RunConfig
 from fedfomo.runs.config_io import read_toml, to_cli, write_toml
-from fedfomo.runs.run import excluded_methods, runs_of
+from fedfomo.runs.run import runs_of, with_methods_named
 
 SMALL = ["--clients", "4", "--distributions", "2", "--rounds", "2", "--epochs", "1", "--workers", "0"]
 
@@ -474,7 +474,10 @@ def test_all_methods_are_those_that_can_run() -> None:
     config = parse_comparison(["--methods", "all", "--privacy.noise", "1", "--scenario", "dirichlet"])
     methods = {planned.method for planned in runs_of(config)}
     assert set(ALGORITHMS) - methods == {"oracle", "fedavg-shared", "mocha-linear", "ifca", "hypcluster", "fedala"}
-    assert {note.split()[0] for note in excluded_methods(config)} == set(ALGORITHMS) - methods
+    named, notes = with_methods_named(config)
+    assert set(named.methods) == methods
+    left_out = {method for note in notes for method in note.partition(" left out of all:")[0].split(", ")}
+    assert left_out == set(ALGORITHMS) - methods
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fedfomo.cli.main import main
 from fedfomo.deployment.user_model import load_model, load_own_data
+from fedfomo.errors import InputError
 from fedfomo.runs.callbacks import RunBar
 from fedfomo.runs.records import read_record
 
@@ -163,3 +164,54 @@ def test_the_same_file_serves_a_real_site(problem: Path) -> None:
     own = load_model(problem, seed=0)
     assert own.model.metrics.leading == "auc"
     assert len(load_own_data(problem, None, "turin", 0, own).train) == 20
+
+
+LOOP = """
+import torch
+
+
+def trainer(model, data, context):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, labels in context.batches():
+        optimizer.zero_grad()
+        (context.loss(model(inputs), labels).mean() + context.penalty()).backward()
+        optimizer.step()
+"""
+
+
+def test_a_comparison_of_all_leaves_out_what_a_loop_of_ones_own_cannot_train(
+    problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem.write_text(PROBLEM + LOOP)
+    shared = (problem, "--seeds", "0", "--rounds", "1", "--workers", "0", "--out")
+    assert call("compare", *shared, tmp_path / "all", "--methods", "all") == 0
+    told = capsys.readouterr().out
+    left_out = told[: told.index(" left out of all: it takes steps that a training loop of your own does not give")]
+    assert {"apfl-logits", "mocha-linear", "per-fedavg", "pfedme"} <= set(
+        left_out.split("\n")[-1].replace(",", "").split()
+    )
+    assert (tmp_path / "all" / "fedprox-seed-0" / "result.json").exists()
+    assert "mocha-linear" not in (tmp_path / "all" / "config.toml").read_text()
+    assert call("report", tmp_path / "all", "--out", tmp_path / "all.html") == 0
+    assert call("compare", *shared, tmp_path / "named", "--methods", "per-fedavg") == 2
+
+
+def test_a_file_scales_its_inputs_and_a_private_run_counts_what_that_costs(
+    problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    private = ("--privacy.noise", "4", "--rounds", "1", "--workers", "0")
+    assert call("run", problem, *private, "--out", tmp_path / "unscaled") == 0
+    problem.write_text(PROBLEM + "\nstandardise = True\n")
+    assert call("run", problem, *private, "--out", tmp_path / "exact") == 2
+    assert "means of private records would leave without noise" in capsys.readouterr().err
+    noisy = "\nfrom fedfomo import Standardise\nstandardise = Standardise(noise=5.0, bounds=(-3, 3))\n"
+    problem.write_text(PROBLEM + noisy)
+    assert call("run", problem, *private, "--out", tmp_path / "scaled") == 0
+    before, after = (read_record(tmp_path / name).spent for name in ("unscaled", "scaled"))
+    assert before is not None
+    assert after is not None
+    assert after[0].training > before[0].training
+    scaling = json.loads((tmp_path / "scaled" / "environment.json").read_text())["scaling"]
+    assert len(scaling["means"][0]) == 6
+    with pytest.raises(InputError, match="takes all sites' data at once"):
+        load_own_data(problem, None, "leeds", 0, load_model(problem, 0))

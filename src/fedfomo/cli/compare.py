@@ -27,14 +27,17 @@ def start_comparison(config: CompareConfig, name: str) -> Path:
     """Start all runs of a comparison, run them to their ends, and return their folder."""
     from fedfomo.algorithms import make_algorithm
     from fedfomo.runs.own_problem import prepare_any
-    from fedfomo.runs.run import absolute_method, absolute_paths, runs_of
+    from fedfomo.runs.run import absolute_method, absolute_paths, runs_of, with_methods_named
 
-    algorithms = {run.method: make_algorithm(run.method, run.options) for run in runs_of(config)}
+    runs_of(config)  # refuse before the data are read
     methods = tuple(map(absolute_method, config.methods))
     config = replace(config, methods=methods, setting=absolute_paths(config.setting))
     prepared = prepare_any(config.setting, config.seeds[0])
-    for algorithm in algorithms.values():  # refuse before anything is written
-        prepared.problem.check(algorithm)
+    config, notes = with_methods_named(config, prepared.problem.trainer)
+    for note in notes:
+        warn(note)
+    for run in runs_of(config):  # refuse before anything is written
+        prepared.problem.check(make_algorithm(run.method, run.options))
     with folder_for(config.out, name) as folder:
         write_atomically(folder / "config.toml", write_toml(config).encode())
         finish_comparison(folder, config, prepared)
@@ -45,10 +48,8 @@ def finish_comparison(folder: Path, config: CompareConfig, prepared: AnyPrepared
     """Run what is left of a comparison, of whose first seed everything may be prepared."""
     from fedfomo.privacy.accountant import describe_privacy
     from fedfomo.runs.own_problem import prepare_any
-    from fedfomo.runs.run import excluded_methods, runs_of, start_run
+    from fedfomo.runs.run import runs_of, start_run
 
-    for note in excluded_methods(config):
-        warn(note)
     records: list[RunRecord] = []
     latest = config.seeds[0], prepared or prepare_any(config.setting, config.seeds[0])
     introduce(config.setting, latest[1], first=True)

@@ -78,7 +78,7 @@ def introduce(setting: ExperimentConfig, prepared: AnyPrepared, first: bool) -> 
     clients = prepared.problem.clients
     examples = f"{sum(len(client.train) for client in clients)} training examples"
     if isinstance(prepared, PreparedFile):
-        notes = prepared.notes
+        notes = prepared.environment["warnings"]
         introduction = f"{prepared.path.name}: {len(clients)} sites, {examples}"
     else:
         scenario, notes = prepared.scenario, prepared.scenario.warnings

@@ -98,9 +98,9 @@ def _show_own(config: ShowConfig) -> None:
 
     setting = ExperimentConfig(dataset=config.dataset, data=config.data, scenario=config.scenario, training=Sgd())
     prepared = prepare_file(setting, config.seed)
-    cards = summarise_sites(prepared.names, prepared.problem.clients)
+    cards = summarise_sites(prepared.environment["names"], prepared.problem.clients)
     show_sites(cards)
-    for note in prepared.notes[:MOST_WARNINGS]:
+    for note in prepared.environment["warnings"][:MOST_WARNINGS]:
         warn(note)
     if config.json is not None:
         make_folder(config.json.parent)

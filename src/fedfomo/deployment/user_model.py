@@ -74,6 +74,8 @@ def load_own_data(path: Path, folder: Path | None, site: str, seed: int, own: Us
     if hasattr(module, "load_data"):
         given, fraction = module.load_data(folder, site), VALIDATION_FRACTION
     else:
+        is_told = not getattr(module, "standardise", False)
+        require(is_told, f"standardise in {path} takes all sites' data at once, which no site has: scale in load_data")
         require(hasattr(module, "sites"), f"{path} has no function load_data(folder, site), and no sites")
         sites, fraction = read_sites(module, path, seed), getattr(module, "validation_fraction", VALIDATION_FRACTION)
         if site not in sites:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fedfomo.core.data import ClientData
 from fedfomo.core.local_training import GradientTrainer
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import require
-from fedfomo.privacy.accountant import EpsilonSpent, Ledger, Query, Records, calibrate_noise, epsilon_of, spent
+from fedfomo.privacy.accountant import EpsilonSpent, Ledger, Query, Records, added, calibrate_noise, epsilon_of, spent
 from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.dp_sgd import DpSgd, refuse_unfit
 from fedfomo.privacy.private_data import BudgetTracker, SeededNoise, SystemNoise
@@ -24,12 +24,21 @@ class PrivacyEngine:
 
     privacy: Privacy
     noise: float  # σ of training, given or solved
+    before: Ledger = field(default_factory=dict[Query, int])  # queries on every client's records before the run
 
     @classmethod
-    def of(cls, privacy: Privacy, trainer: GradientTrainer, num_examples: Sequence[int], rounds: int) -> PrivacyEngine:
+    def of(
+        cls,
+        privacy: Privacy,
+        trainer: GradientTrainer,
+        num_examples: Sequence[int],
+        rounds: int,
+        before: Ledger | None = None,
+    ) -> PrivacyEngine:
         """Solve for the noise if ε is given: the client that needs the most decides."""
+        before = before or {}
         if privacy.noise is not None:
-            return cls(privacy, privacy.noise)
+            return cls(privacy, privacy.noise, before)
         plain = DpSgd(trainer, 0.0, privacy.clip)
         sizes = {number for number in num_examples if number > 0} or {1}
         # To a first approximation ε grows with chance · √steps; few records, and few steps too many, cost most.
@@ -38,14 +47,22 @@ class PrivacyEngine:
 
         def epsilon(noise: float) -> float:
             ledgers = [
-                {Query("training", noise, plain.chance(number)): rounds * trainer.epochs * plain.steps(number)}
+                added(
+                    before,
+                    {Query("training", noise, plain.chance(number)): trainer.epochs * plain.steps(number)},
+                    rounds,
+                )
                 for number in dearest
             ]
             return max(epsilon_of(ledger, "training", privacy.delta, privacy.accountant) for ledger in ledgers)
 
         # A method that trains more than once a round would exceed the target: there, the budget holds it.
         kept = replace(privacy, budget=target if privacy.budget is None else privacy.budget)
-        return cls(kept, calibrate_noise(epsilon, target))
+        require(
+            epsilon_of(before, "training", privacy.delta, privacy.accountant) < target,
+            f"the noisy statistics of the inputs alone exceed privacy.epsilon {target}: give them more noise",
+        )
+        return cls(kept, calibrate_noise(epsilon, target), before)
 
     def trainer(self, trainer: GradientTrainer) -> DpSgd:
         """Return how clients train."""
@@ -73,11 +90,12 @@ class PrivacyEngine:
         is_judged_privately = self.privacy.validation_noise is not None
         kinds: tuple[Records, ...] = ("training", "validation") if is_judged_privately else ("training",)
         accountants = dict.fromkeys(("rdp", self.privacy.accountant))
+        ledger = added(self.before, ledger)
         return all(any(epsilon_of(ledger, kind, delta, by) <= budget for by in accountants) for kind in kinds)
 
     def spent(self, ledger: Ledger) -> EpsilonSpent:
-        """Return the ε that a ledger adds up to."""
-        return spent(ledger, self.privacy.delta, self.privacy.accountant)
+        """Return the ε that a run's ledger adds up to, on top of what went before the run."""
+        return spent(added(self.before, ledger), self.privacy.delta, self.privacy.accountant)
 
     def check(self, model: Model, clients: Sequence[ClientData]) -> None:
         """Refuse, before anything is computed, what no noise would make private."""

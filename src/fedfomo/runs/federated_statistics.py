@@ -23,6 +23,7 @@ from fedfomo.core.lazy_data import LazyExamples
 from fedfomo.core.trees import Tree, leaves, tree_map
 from fedfomo.errors import InputError, require
 from fedfomo.privacy.accountant import Query, epsilon_of
+from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.private_data import Noise, SystemNoise
 from fedfomo.runs.provenance import read_environment
 
@@ -192,12 +193,15 @@ def _rows(tensor: Tensor) -> Numbers:
     return values[:, None] if values.ndim == 1 else values
 
 
-def as_standardise(value: Any) -> Standardise | None:
-    """Read what was asked for: yes, no, or how."""
-    if isinstance(value, Standardise):
-        return value
-    require(isinstance(value, bool), f"standardise is True, False or a Standardise, not {value!r}")
-    return Standardise() if value else None
+def as_standardise(value: Any, privacy: Privacy) -> Standardise | None:
+    """Read what was asked for: yes, no, or how; with privacy, only with noise."""
+    require(isinstance(value, bool | Standardise), f"standardise is True, False or a Standardise, not {value!r}")
+    if not value:
+        return None
+    how = value if isinstance(value, Standardise) else Standardise()
+    way_out = "give standardise=Standardise(noise=..., bounds=(least, greatest))"
+    require(bool(how.noise) or not privacy.is_on, f"means of private records would leave without noise: {way_out}")
+    return how
 
 
 def read_scaling(folder: Path) -> Scaling | None:

@@ -2,8 +2,8 @@
 
 The file defines `make_model` and `sites`, or `problem`. `sites` is what `federate` takes, or a function that returns
 it; a function may take the seed. Optional are `loss`, `metric`, `metrics`, `primary`, `trainer`, `share`, `keep`,
-`validation_fraction` and `groups` (the true group of every site, in order). `problem` is a `FederatedProblem`, or a
-function of the seed.
+`validation_fraction`, `standardise` and `groups` (the true group of every site, in order). `problem` is a
+`FederatedProblem`, or a function of the seed.
 """
 
 from __future__ import annotations
@@ -17,27 +17,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from fedfomo.core.data import ClientData
 from fedfomo.core.device import resolve_device, workers_on
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import objective_of
-from fedfomo.core.own_loop import as_trainer, refuse_ignored_training
+from fedfomo.core.own_loop import as_trainer
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import InputError, require
 from fedfomo.runs.config import ExperimentConfig
-from fedfomo.runs.own_sites import sites_environment
-from fedfomo.runs.provenance import label_counts, read_environment
+from fedfomo.runs.federated_statistics import Scaling, as_standardise
+from fedfomo.runs.own_sites import problem_of_sites, sites_environment
+from fedfomo.runs.provenance import read_environment
 from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.runs.site_data import (
     VALIDATION_FRACTION,
-    build_model,
-    build_module,
-    check_data,
-    client_data,
-    lacks_test,
-    leaks,
     name_faults,
-    receives_only,
     require_sites,
 )
 from fedfomo.simulation.config import SimulationConfig
@@ -54,8 +47,6 @@ class PreparedFile:
     path: Path
     problem: FederatedProblem
     simulation: SimulationConfig
-    names: tuple[str, ...]  # of the sites
-    notes: tuple[str, ...]
     environment: Mapping[str, Any]  # what environment.json says
 
 
@@ -81,19 +72,21 @@ def prepare_file(setting: ExperimentConfig, seed: int) -> PreparedFile:
         whose = "a trainer" if trainer is not None else "a problem"
         is_left = setting.training == Sgd()
         require(is_left, f"{path.name} has {whose} of its own: leave out flags such as --learning-rate and --epochs")
+    scaling: Scaling | None = None
     if has_problem:
         problem, names = _given_problem(module, setting, seed)
     else:
-        problem, names = _problem_of_sites(module, setting, seed, None if trainer is None else as_trainer(trainer))
+        sites = read_sites(module, path, seed)
+        trainer = None if trainer is None else as_trainer(trainer)
+        problem, scaling = _problem_of_sites(module, sites, setting, seed, trainer)
+        names = tuple(sites)
     # What travels, and what clients keep: of the command line, or else of the file.
     share, keep = (getattr(setting, name) or getattr(module, name, ()) for name in ("share", "keep"))
-    problem = replace(problem, share=share or problem.share, keep=keep or problem.keep)
-    notes = tuple(note for name, own in zip(names, problem.clients, strict=True) for note in notes_of(name, own))
+    problem = replace(problem, share=_patterns(share) or problem.share, keep=_patterns(keep) or problem.keep)
     simulation = setting.simulation(default_workers=os.cpu_count() or 1)
     simulation = replace(simulation, workers=workers_on(problem.model.device, setting.workers, simulation.workers))
-    labels = None if setting.privacy.is_on else label_counts(problem.clients)
     environment: dict[str, Any] = {
-        **sites_environment(names, problem, labels, notes),
+        **sites_environment(names, problem, scaling),
         "names": list(names),
         "metric": problem.model.metrics.leading,
         "file": {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()},
@@ -101,7 +94,7 @@ def prepare_file(setting: ExperimentConfig, seed: int) -> PreparedFile:
     environment["data"] = {"name": path.name, "sha256": environment["data"]["sha256"]}
     if problem.groups is not None:
         environment["groups"] = list(problem.groups)
-    return PreparedFile(path, problem, simulation, names, notes, environment)
+    return PreparedFile(path, problem, simulation, environment)
 
 
 def check_file(folder: Path, prepared: PreparedFile) -> None:
@@ -118,11 +111,6 @@ def digest_of_file(prepared: PreparedFile) -> str:
     return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
 
-def notes_of(name: str, data: ClientData) -> list[str]:
-    """Say what is odd about a site but stops nothing."""
-    return [*receives_only(name, data), *lacks_test(name, data), *leaks(name, data, into="test")]
-
-
 def read_sites(module: ModuleType, path: Path, seed: int) -> Mapping[str, Any]:
     """Return the sites that a file defines, whether as a mapping or as a function."""
     require(hasattr(module, "sites"), f"{path} has neither sites nor problem: define one of them beside make_model")
@@ -135,29 +123,28 @@ def read_sites(module: ModuleType, path: Path, seed: int) -> Mapping[str, Any]:
 
 
 def _problem_of_sites(
-    module: ModuleType, setting: ExperimentConfig, seed: int, trainer: LocalTrainer | None
-) -> tuple[FederatedProblem, tuple[str, ...]]:
+    module: ModuleType, sites: Mapping[str, Any], setting: ExperimentConfig, seed: int, trainer: LocalTrainer | None
+) -> tuple[FederatedProblem, Scaling | None]:
     path = Path(setting.dataset)
-    sites = read_sites(module, path, seed)
     require(hasattr(module, "make_model"), f"{path} has no function make_model()")
     objective = objective_of(
         getattr(module, "loss", "classification"),
         *(getattr(module, name, None) for name in ("metric", "metrics", "primary")),
     )
-    fraction = getattr(module, "validation_fraction", VALIDATION_FRACTION)
-    data = [client_data(name, site, fraction, seed) for name, site in sites.items()]
-    network = build_module(module.make_model, seed)
-    if trainer is None:
-        refuse_ignored_training(network)
-    model = build_model(network, objective, data, resolve_device(setting.device), setting.precision)
-    initial = model.read()
-    for name, own in zip(sites, data, strict=True):
-        check_data(name, own, model, initial)
+    problem, scaling = problem_of_sites(
+        module.make_model,
+        sites,
+        objective,
+        trainer,
+        seed=seed,
+        device=resolve_device(setting.device),
+        precision=setting.precision,
+        privacy=setting.privacy,
+        validation_fraction=getattr(module, "validation_fraction", VALIDATION_FRACTION),
+        standardise=as_standardise(getattr(module, "standardise", False), setting.privacy),
+    )
     groups = _groups(getattr(module, "groups", None), len(sites), path)
-    trainer = trainer or setting.training
-    problem = FederatedProblem(model, initial, data, trainer, seed, groups, groups, setting.privacy)
-    parts = {name: _patterns(getattr(module, name, ())) for name in ("share", "keep")}
-    return replace(problem, **parts), tuple(sites)
+    return replace(problem, trainer=trainer or setting.training, groups=groups, targets=groups), scaling
 
 
 def _given_problem(

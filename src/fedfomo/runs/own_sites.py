@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 import tomli_w
+import torch
+from torch import nn
 
 from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.device import Precision
+from fedfomo.core.local_training import LocalTrainer, Sgd
+from fedfomo.core.losses import Objective
+from fedfomo.core.own_loop import refuse_ignored_training
 from fedfomo.core.parameters import frozen_digests
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.datasets.bundled import fingerprint
 from fedfomo.errors import listed, reading, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.config import Privacy
+from fedfomo.privacy.private_data import SeededNoise
 from fedfomo.runs.config_io import load_toml
-from fedfomo.runs.provenance import check_method_file, machine, method_file, read_environment
+from fedfomo.runs.federated_statistics import Scaling, Standardise, scaled_alike
+from fedfomo.runs.provenance import check_method_file, label_counts, machine, method_file, read_environment
+from fedfomo.runs.site_data import Site, build_model, build_module, check_data, client_data, notes_of
 from fedfomo.simulation.problem import FederatedProblem
 
 MOST_PROBED = 20  # sites on which a model is tried, to notice another model, loss or metric
@@ -94,13 +103,39 @@ def check_same_call(folder: Path, config: SitesConfig, environment: Mapping[str,
     require(is_same, f"{folder} was begun with another model, loss or metric: {way_out}")
 
 
-def sites_environment(
-    names: Sequence[str],
-    problem: FederatedProblem,
-    labels: tuple[list[list[int]], list[list[int]]] | None,
-    warnings: Sequence[str],
-) -> dict[str, Any]:
-    """Describe on whose data a run computes, with which model, and by which code."""
+def problem_of_sites(
+    make_model: Callable[[], nn.Module],
+    sites: Mapping[str, Site],
+    objective: Objective,
+    trainer: LocalTrainer | None,
+    *,
+    seed: int,
+    device: torch.device,
+    precision: Precision = "float32",
+    privacy: Privacy,
+    validation_fraction: float,
+    standardise: Standardise | None,
+) -> tuple[FederatedProblem, Scaling | None]:
+    """Read all sites, scale them if that is asked for, build the model, and refuse what would fail later."""
+    data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
+    scaling: Scaling | None = None
+    if standardise is not None:
+        data, scaling = scaled_alike(data, standardise, SeededNoise(stream(seed, "statistics")))
+    module = build_module(make_model, seed)
+    if trainer is None:
+        refuse_ignored_training(module)
+    model = build_model(module, objective, data, device, precision)
+    noise = standardise.noise if standardise is not None else 0.0
+    problem = FederatedProblem(
+        model, model.read(), data, trainer or Sgd(), seed, privacy=privacy, statistics_noise=noise
+    )
+    for name, own in zip(sites, data, strict=True):
+        check_data(name, own, model, problem.initial)
+    return problem, scaling
+
+
+def sites_environment(names: Sequence[str], problem: FederatedProblem, scaling: Scaling | None) -> dict[str, Any]:
+    """Describe on whose data a run computes, with which model, by which code, and what is odd about the data."""
     prints = {
         name: fingerprint(own.train, own.validation, own.test) for name, own in zip(names, problem.clients, strict=True)
     }
@@ -114,11 +149,13 @@ def sites_environment(
         ],
         "groups": None,
         "targets": list(range(len(names))),
-        "labels": labels,
+        # How many of which label a site holds is not for the folder or the page of a private run.
+        "labels": None if problem.privacy.is_on else label_counts(problem.clients),
         "network": {"name": type(problem.model.architecture).__name__},
         "model": _model_digest(problem),
         "parameters": problem.model.layout.num_trainable,
-        "warnings": [*warnings],
+        "warnings": [note for name, own in zip(names, problem.clients, strict=True) for note in notes_of(name, own)],
+        **({} if scaling is None else {"scaling": vars(scaling)}),
     }
 
 

@@ -16,6 +16,7 @@ from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.algorithms.registry import file_of, find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.clustering import agreement, group_by_affinity
+from fedfomo.core.local_training import LocalTrainer
 from fedfomo.core.method_names import method_of
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import InputError, require, unknown
@@ -35,7 +36,7 @@ from fedfomo.runs.provenance import (
 from fedfomo.runs.records import RunRecord, dense_rows, model_file, read_record, write_record
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.problem import FederatedProblem, kind_of, takes_trainer
 from fedfomo.simulation.simulate import RunResult, simulate
 
 Tell = Callable[[str], None]
@@ -151,10 +152,9 @@ def read_config(folder: Path) -> RunConfig:
 
 def runs_of(config: CompareConfig) -> list[RunConfig]:
     """List the runs of a comparison; local training is always among them."""
+    config, _ = with_methods_named(config)
     methods = list(dict.fromkeys(("local", *config.methods)))
     impossible = _impossible(config.setting, methods)
-    if config.methods == ("all",):
-        methods = [method for method in ALGORITHMS if method not in impossible]
     for method in methods:
         require(method not in impossible, f"{method} cannot run here: {impossible.get(method)}")
     labels = list(map(label_of, methods))
@@ -169,15 +169,22 @@ def runs_of(config: CompareConfig) -> list[RunConfig]:
     ]
 
 
-def excluded_methods(config: CompareConfig) -> list[str]:
-    """Say which methods a comparison of all leaves out, and why."""
+def with_methods_named(config: CompareConfig, trainer: LocalTrainer | None = None) -> tuple[CompareConfig, list[str]]:
+    """Name the methods that `all` stands for, and say which are left out, and why."""
     if config.methods != ("all",):
-        return []
-    return [f"{method} is left out: {reason}" for method, reason in _impossible(config.setting).items()]
+        return config, []
+    impossible = _impossible(config.setting, trainer=trainer)
+    by_reason: dict[str, list[str]] = {}
+    for method, reason in impossible.items():
+        by_reason.setdefault(reason, []).append(method)
+    notes = [f"{', '.join(methods)} left out of all: {reason}" for reason, methods in by_reason.items()]
+    return replace(config, methods=tuple(method for method in ALGORITHMS if method not in impossible)), notes
 
 
-def _impossible(setting: ExperimentConfig, further: Sequence[str] = ()) -> dict[str, str]:
-    """Name the methods that cannot run in a setting, each with the reason."""
+def _impossible(
+    setting: ExperimentConfig, further: Sequence[str] = (), trainer: LocalTrainer | None = None
+) -> dict[str, str]:
+    """Name the methods that cannot run in a setting, or with a trainer, each with the reason."""
     privacy, found = setting.privacy, dict[str, str]()
     own = {method: find_algorithm(method) for method in further if method not in ("all", *ALGORITHMS)}
     for name, method in {**ALGORITHMS, **own}.items():
@@ -187,6 +194,8 @@ def _impossible(setting: ExperimentConfig, further: Sequence[str] = ()) -> dict[
             found[name] = "it reads private records itself, past the noise"
         elif privacy.is_on and method.evaluates_on == "training" and privacy.validation_noise is None:
             found[name] = "it judges models by training records, which with privacy takes --privacy.validation-noise"
+        elif trainer is not None and not takes_trainer(method, trainer):
+            found[name] = f"it takes steps that a {kind_of(trainer)} does not give"
     return found
 
 

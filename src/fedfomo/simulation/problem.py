@@ -20,6 +20,7 @@ from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.trainer import Trainer
 from fedfomo.core.vectorised import Stack
 from fedfomo.errors import InputError, require
+from fedfomo.privacy.accountant import Query
 from fedfomo.privacy.config import Privacy
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class FederatedProblem:
     privacy: Privacy = field(default_factory=Privacy)
     share: tuple[str, ...] = ()  # patterns of what travels; none: everything that is not kept
     keep: tuple[str, ...] = ()  # patterns of what every client keeps for itself
+    statistics_noise: float = 0.0  # of a query on every client's training records before the run; 0: there was none
 
     def __post_init__(self) -> None:
         if isinstance(self.trainer, Sgd) and self.trainer.augment:
@@ -53,7 +55,8 @@ class FederatedProblem:
         from fedfomo.privacy.engine import PrivacyEngine  # takes as long to import as torch, which few runs need
 
         trainer = private_part(self.trainer)
-        return PrivacyEngine.of(self.privacy, trainer, [len(data.train) for data in self.clients], rounds)
+        before = {Query("training", self.statistics_noise, 1.0): 1} if self.statistics_noise else {}
+        return PrivacyEngine.of(self.privacy, trainer, [len(data.train) for data in self.clients], rounds, before)
 
     def split(self, algorithm: AnyAlgorithm) -> FederatedProblem:
         """Return the problem in which θ is what travels: all but what the method or the user lets clients keep."""
@@ -85,20 +88,25 @@ class FederatedProblem:
         return Stack.of(model, max((data.train for data in self.clients), key=len))
 
 
+def takes_trainer(method: type[AnyAlgorithm] | AnyAlgorithm, trainer: LocalTrainer) -> bool:
+    """Return whether a trainer gives what a method asks of it."""
+    if method.steps == "plain":
+        return isinstance(trainer, Sgd)
+    return method.steps == "trainings" or isinstance(trainer, Sgd | Trainer)
+
+
 def check_trainer(trainer: LocalTrainer, algorithm: AnyAlgorithm, model: Model) -> None:
     """Refuse a trainer that cannot do what a method asks of it, or that does not work with the model."""
     name = algorithm.name or type(algorithm).__name__
     able = ", ".join(sorted(known for known, method in ALGORITHMS.items() if method.steps == "trainings"))
-    if algorithm.steps == "plain":
-        way_out = (
-            f"leave trainer out, or give fedfomo.Sgd; or choose a method whose trainings are its trainer's: {able}"
-        )
-        require(
-            isinstance(trainer, Sgd), f"{name} takes plain steps of its own, not those of a {_kind(trainer)}: {way_out}"
-        )
-    if algorithm.steps == "gradients" and not isinstance(trainer, Sgd | Trainer):
+    if not takes_trainer(algorithm, trainer) and algorithm.steps == "plain":
         raise InputError(
-            f"{name} takes single gradient steps, which a {_kind(trainer)} does not give: give a fedfomo.Trainer"
+            f"{name} takes plain steps of its own, not those of a {kind_of(trainer)}: leave trainer out, or give"
+            f" fedfomo.Sgd; or choose a method whose trainings are its trainer's: {able}"
+        )
+    if not takes_trainer(algorithm, trainer):
+        raise InputError(
+            f"{name} takes single gradient steps, which a {kind_of(trainer)} does not give: give a fedfomo.Trainer"
             f" with your optimiser, or choose a method that asks for whole trainings: {able}"
         )
     if isinstance(trainer, Trainer):
@@ -109,7 +117,7 @@ def private_part(trainer: LocalTrainer) -> GradientTrainer:
     """Return a trainer whose gradients can be clipped for each record; refuse others."""
     if not isinstance(trainer, Sgd | Trainer):
         raise InputError(
-            f"privacy clips and noises the gradient of every record, which it cannot reach in a {_kind(trainer)}:"
+            f"privacy clips and noises the gradient of every record, which it cannot reach in a {kind_of(trainer)}:"
             " give fedfomo.Trainer with your optimiser, or leave out privacy"
         )
     is_exact = not (isinstance(trainer, Trainer) and trainer.autocasts)
@@ -117,5 +125,6 @@ def private_part(trainer: LocalTrainer) -> GradientTrainer:
     return trainer
 
 
-def _kind(trainer: LocalTrainer) -> str:
+def kind_of(trainer: LocalTrainer) -> str:
+    """Name the kind of a trainer in a sentence."""
     return "training loop of your own" if isinstance(trainer, OwnLoop) else type(trainer).__name__

@@ -152,9 +152,7 @@ def federate(
         require(not privacy.is_on, "stop_after goes by exact scores on validation records, which are private")
     if privacy.is_on:
         call["privacy"] = privacy
-    if how := as_standardise(standardise):
-        way_out = "give standardise=Standardise(noise=..., bounds=(least, greatest))"
-        require(bool(how.noise) or not privacy.is_on, f"means of private records would leave without noise: {way_out}")
+    if how := as_standardise(standardise, privacy):
         call["standardise"] = how
     chosen = chosen_seeds(seed, seeds)
     keeper = RunKeeper(out, (track,) if isinstance(track, str) else tuple(track), progress, callback)

@@ -17,32 +17,25 @@ from rich.console import Console
 from torch import nn
 
 from fedfomo.core.algorithm import AnyAlgorithm
-from fedfomo.core.local_training import LocalTrainer, Sgd
+from fedfomo.core.local_training import LocalTrainer
 from fedfomo.core.losses import Objective
-from fedfomo.core.own_loop import refuse_ignored_training
-from fedfomo.core.rng import stream
 from fedfomo.errors import require
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.private_data import SeededNoise
 from fedfomo.runs.config import label_of
-from fedfomo.runs.federated_statistics import Scaling, scaled_alike
-from fedfomo.runs.own_problem import notes_of
+from fedfomo.runs.federated_statistics import Scaling
 from fedfomo.runs.own_sites import (
     SitesConfig,
     check_same_call,
     digest_of,
+    problem_of_sites,
     require_folder_of_sites,
     sites_environment,
     spell,
 )
-from fedfomo.runs.provenance import label_counts, method_file
+from fedfomo.runs.provenance import method_file
 from fedfomo.runs.run import PreparedRun
 from fedfomo.runs.site_data import (
     Site,
-    build_model,
-    build_module,
-    check_data,
-    client_data,
 )
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
@@ -110,25 +103,19 @@ def prepare_seed(
 ) -> SeedRuns:
     """Read the data, build the model, and refuse whatever would fail or was begun otherwise, before anything is run."""
     names = tuple(sites)
-    data = [client_data(name, site, call["validation_fraction"], seed) for name, site in sites.items()]
-    scaling: Scaling | None = None
-    if "standardise" in call:
-        data, scaling = scaled_alike(data, call["standardise"], SeededNoise(stream(seed, "statistics")))
-    module = build_module(make_model, seed)
-    if trainer is None:
-        refuse_ignored_training(module)
-    trainer = trainer or Sgd()
-    model = build_model(module, objective, data, device)
-    problem = FederatedProblem(model, model.read(), data, trainer, seed, privacy=privacy)
+    problem, scaling = problem_of_sites(
+        make_model,
+        sites,
+        objective,
+        trainer,
+        seed=seed,
+        device=device,
+        privacy=privacy,
+        validation_fraction=call["validation_fraction"],
+        standardise=call.get("standardise"),
+    )
     problem = replace(problem, share=call.get("share", ()), keep=call.get("keep", ()))
-    for name, own in zip(names, data, strict=True):
-        check_data(name, own, model, problem.initial)
-    notes = tuple(note for name, own in zip(names, data, strict=True) for note in notes_of(name, own))
-    # How many of which label a site holds is not for the folder or the page of a private run.
-    labels = None if privacy.is_on else label_counts(data)
-    environment = sites_environment(names, problem, labels, notes)
-    if scaling is not None:
-        environment["scaling"] = vars(scaling)
+    environment = sites_environment(names, problem, scaling)
     for each in methods:
         problem.check(each.algorithm)
     prepared: dict[Path, PreparedRun] = {}
@@ -144,7 +131,7 @@ def prepare_seed(
             rounds=simulation.rounds,
             participation=share,
             validation_fraction=call["validation_fraction"],
-            trainer=spell(trainer),
+            trainer=spell(problem.trainer),
             loss=_plain(call["loss"]),
             metric=objective.name,
             privacy={name: value for name, value in vars(privacy).items() if value is not None},
@@ -167,7 +154,7 @@ def prepare_seed(
             environment={**environment, **method_file(each.name)},
             digest=digest_of(config, environment),
         )
-    return SeedRuns(names, problem, prepared, notes, scaling)
+    return SeedRuns(names, problem, prepared, tuple(environment["warnings"]), scaling)
 
 
 def _plain(value: Any) -> Any:
