@@ -34,9 +34,9 @@ FINISH = 200.0  # seconds; a busy machine takes long
 class Federation:
     """A federation in a folder, and those of its processes that run."""
 
-    def __init__(self, place: Path, *settings: str, sites: Sequence[str] = SITES) -> None:
+    def __init__(self, place: Path, *settings: str, sites: Sequence[str] = SITES, address: str = "") -> None:
         self.folder = FederationFolder(place / "federation")
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = address or f"127.0.0.1:{free_port()}"
         self.output = place / "output"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         flags = ["--folder", str(self.folder.path), "--address", self.address, "--seed", "3", *settings]
@@ -48,13 +48,16 @@ class Federation:
     def start_server(self) -> None:
         self._start("server", str(self.folder.path))
 
+    def start_experiment(self, name: str, *flags: str) -> None:
+        self._start("server", name, str(self.folder.path), *flags, verb="run")
+
     def start_sites(self, *names: str, flags: Sequence[str] = ()) -> None:
         for name in names:
             self._start(name, str(self.site(name).path), *flags)
 
-    def _start(self, name: str, folder: str, *flags: str) -> None:
-        verb = "server" if name == "server" else "site"
-        command = [sys.executable, "-m", "fedfomo", "deploy", verb, folder, *flags]
+    def _start(self, name: str, *arguments: str, verb: str = "") -> None:
+        verb = verb or ("server" if name == "server" else "site")
+        command = [sys.executable, "-m", "fedfomo", "deploy", verb, *arguments]
         with self.output.open("ab") as output:
             self._running[name] = subprocess.Popen(command, stdout=output, stderr=output)
 
@@ -212,6 +215,10 @@ class Tap:
     def close(self) -> None:
         self._door.close()
 
+    def received(self, content: bytes) -> None:
+        """See what passes by."""
+        self.heard += content
+
     def _listen(self) -> None:
         with suppress(OSError):
             while True:
@@ -227,7 +234,7 @@ class Tap:
     def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
             while content := one.recv(65536):
-                self.heard += content
+                self.received(content)
                 other.sendall(content)
         for end in (one, other):
             with suppress(OSError):

@@ -78,6 +78,28 @@ class ServerConfig(FolderConfig):
 
 
 @dataclass(frozen=True)
+class RunConfig:
+    """Run a further experiment on a federation that was set up before: sites, keys and certificates stay.
+
+    Its settings, run, result and report are in experiments/NAME. Sites that run take part, as far as their policy.toml
+    lets them; started again, it goes on from the last complete round. One runs at a time.
+    """
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The experiment's name."""
+    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    """The federation's folder."""
+    config: Path | None = None
+    """A TOML file: method, rounds, training and what else differs from federation.toml."""
+    start_from: str | None = None
+    """An earlier experiment, whose models this one starts from; the one of federation.toml is called federation."""
+    metrics: int = 0
+    """Port on which Prometheus finds /metrics, on this machine's loopback address only; 0: none."""
+    new_log: bool = False
+    """Put the delivery log aside, whatever became of it, and begin a new one."""
+
+
+@dataclass(frozen=True)
 class SiteConfig:
     """Run a site until it is stopped."""
 
@@ -107,6 +129,8 @@ class StatusConfig(FolderConfig):
 
     json: bool = False
     """Show it as JSON, for programs."""
+    experiment: str | None = None
+    """The experiment to look at; by default the latest. That of federation.toml is called federation."""
 
 
 def deploy(arguments: list[str]) -> None:
@@ -117,6 +141,7 @@ def deploy(arguments: list[str]) -> None:
         "remove-site": remove_site,
         "renew": renew,
         "server": server,
+        "run": run,
         "site": site,
         "status": status,
     }
@@ -187,22 +212,35 @@ def renew(arguments: list[str]) -> None:
 def server(arguments: list[str]) -> None:
     """Run the server of a federation."""
     config = parse("deploy server", ServerConfig, arguments)
+    _serve(FederationFolder(config.folder), config.metrics, config.new_log)
+
+
+def run(arguments: list[str]) -> None:
+    """Run a further experiment of a federation."""
+    config = parse("deploy run", RunConfig, arguments)
+    from fedfomo.deployment.experiments import prepare_experiment
+
+    federation = FederationFolder(config.folder)
+    folder = prepare_experiment(federation, config.name, config.config, config.start_from)
+    _serve(folder, config.metrics, config.new_log)
+
+
+def _serve(folder: FederationFolder, metrics: int, new_log: bool) -> None:
     from fedfomo.deployment import status as server_status
     from fedfomo.deployment.server_process import ServerProcess
     from fedfomo.deployment.subprocesses import end_on_termination
 
-    folder = FederationFolder(config.folder)
     host, port = folder.config().listens_on
     if not is_loopback(host):
         warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
-    if config.new_log:
+    if new_log:
         from fedfomo.deployment.audit_log import begin_anew
 
         begin_anew(folder.deliveries)
     end_on_termination()
-    with _metrics(config.metrics, lambda: server_status.facts(folder)):
+    with _metrics(metrics, lambda: server_status.facts(folder)):
         ServerProcess(folder, _tell).run()
-    status([str(config.folder)])
+    status([str(folder.path)])
 
 
 def site(arguments: list[str]) -> None:
@@ -233,9 +271,11 @@ def status(arguments: list[str]) -> None:
 
     if (config.folder / "site.json").exists():
         site = SiteFolder(config.folder)
+        require(config.experiment is None, "a site's folder shows the latest experiment: leave --experiment out")
         facts, sentences = site_status.facts(site), site_status.sentences(site)
     else:
-        folder = FederationFolder(config.folder)
+        known = FederationFolder(config.folder)
+        folder = known.latest() if config.experiment is None else known.of(config.experiment)
         facts, sentences = server_status.facts(folder), server_status.sentences(folder)
     if config.json:
         sys.stdout.write(to_json(facts, indent=1) + "\n")

@@ -28,7 +28,7 @@ class ReportConfig:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run, of a comparison, or of a real federation (on the machine of its server)."""
+    """Folder of a run, of a comparison, or of a real federation or one of its experiments (at its server)."""
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None
@@ -59,7 +59,10 @@ def report(arguments: list[str]) -> None:
     config = parse("report", ReportConfig, arguments)
     require_file(config.out)
     if (config.run / "federation.toml").exists():
-        _federation(config)
+        _federation(config, config.run, None)
+        return
+    if (config.run / "experiment.toml").exists():
+        _federation(config, config.run.absolute().parents[1], config.run.absolute().name)
         return
     from fedfomo.report.from_run import prepare_run
     from fedfomo.report.select_run import choice_in_words, find_run, has_begun, require_begun
@@ -99,7 +102,8 @@ def _show(facts: ReportData, out: Path, way_on: str) -> None:
     console.print(f"the report, for any browser: {out}", soft_wrap=True)
 
 
-def _federation(config: ReportConfig) -> None:
+def _federation(config: ReportConfig, path: Path, experiment: str | None) -> None:
+    """Report on an experiment of a federation; without its name, on the latest."""
     is_plain = config.method is None and config.seed is None and not config.beside and not config.watch
     require(is_plain, f"{config.run} is a real federation: of flags, its report takes --out alone")
     from fedfomo.deployment.report import load_federation
@@ -109,9 +113,12 @@ def _federation(config: ReportConfig) -> None:
     from fedfomo.report.page import write_report
 
     out = config.out or config.run / "report.html"
-    facts = build_report_data(load_federation(FederationFolder(config.run)))
+    known = FederationFolder(path)
+    folder = known.latest() if experiment is None else known.of(experiment)
+    facts = build_report_data(load_federation(folder))
     write_report(facts, out).chmod(PRIVATE)  # as the result that it shows
-    _show(facts, out, f"`fedfomo deploy server {config.run}`")
+    again = f"deploy run {folder.experiment} {path}" if folder.experiment else f"deploy server {path}"
+    _show(facts, out, f"`fedfomo {again}`")
 
 
 def _compare(arguments: list[str]) -> None:

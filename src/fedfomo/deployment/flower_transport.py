@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
@@ -26,7 +28,8 @@ class FlowerTransport:
         connections: SiteConnections,
         algorithm: AnyAlgorithm,
         constants: Header,
-        initial: Flat,
+        initial: Tensor,
+        starts: Mapping[ClientId, Tensor],
         deadline: float,
         min_clients: int,
         is_share: bool,
@@ -41,7 +44,8 @@ class FlowerTransport:
         self._connections = connections
         self._upload = messages_of(algorithm).upload
         self._constants = constants  # of every request's header
-        self._initial = initial
+        self._initial = initial  # of every site
+        self._starts = starts  # but of those that start from a model of their own
         self._deadline = deadline
         self._minimum = min_clients
         self._is_share = is_share  # whether sites report shares of their test examples
@@ -83,14 +87,15 @@ class FlowerTransport:
 
     def _most(self, downloads: Mapping[ClientId, Any]) -> int:
         """Return how many numbers an answer may hold: what is uploaded is as long as the model, or as what was sent."""
-        sent = [self._initial, *(messages.pack(download) for download in downloads.values())]
+        sent = [{"": self._initial}, *(messages.pack(download) for download in downloads.values())]
         longest = max((tensor.numel() for flat in sent for tensor in flat.values()), default=0)
         return most_numbers(self._upload, longest, self._constants["num_clients"])
 
     def _request(self, kind: str, round: int, slot: ClientId, download: Any, peers: int) -> Envelope:
         facts = {"attempt": self.attempt, "kind": kind, "round": round, "slot": slot, "peers": peers}
         header = {**self._constants, **facts}
-        initial = {} if slot in self.greeted else below("initial", self._initial)
+        start = {"theta": self._starts.get(slot, self._initial)}
+        initial = {} if slot in self.greeted else below("initial", start)
         return Envelope(header, {**below("download", messages.pack(download)), **initial})
 
     def _read(self, slot: ClientId, round: int, answer: Envelope) -> Any:

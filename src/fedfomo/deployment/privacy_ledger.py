@@ -34,7 +34,8 @@ class SiteLedger:
     """What a site has paid, and where it did not."""
 
     queries: Ledger
-    unprotected: frozenset[int] = frozenset()  # rounds whose answers left without noise; the last update is one
+    unprotected: frozenset[int | str] = frozenset()
+    """Rounds whose answers left without noise; the last update is one, and those of experiments bear their names."""
 
     @property
     def was_protected(self) -> bool:
@@ -65,7 +66,7 @@ def write_ledger(site: SiteFolder, ledger: SiteLedger, spent: Sequence[str]) -> 
     content = {
         "spent": spent if ledger.fault is None else [ledger.fault],
         "looks": to_rows(ledger.queries),
-        "unprotected": sorted(ledger.unprotected),
+        "unprotected": sorted(ledger.unprotected, key=lambda name: (isinstance(name, str), name)),
     }
     write_atomically(site.ledger, json.dumps(content, indent=1, ensure_ascii=False).encode(), mode=PRIVATE)
 
@@ -121,5 +122,6 @@ class SitePrivacy:
 
     def note_unprotected(self, round: int) -> None:
         """Put a round that leaves without noise on the ledger, before it does."""
-        if round not in self._ledger.unprotected:
-            write_ledger(self._site, replace(self._ledger, unprotected=self._ledger.unprotected | {round}), [])
+        name = f"{self._site.experiment} {round:05d}" if self._site.experiment else round
+        if name not in self._ledger.unprotected:
+            write_ledger(self._site, replace(self._ledger, unprotected=self._ledger.unprotected | {name}), [])

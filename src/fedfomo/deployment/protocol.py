@@ -144,7 +144,7 @@ def _apart(flat: Mapping[str, Tensor]) -> Flat:
     return apart
 
 
-ECHOED = ("federation", "attempt", "round", "kind", "slot")
+ECHOED = ("federation", "experiment", "attempt", "round", "kind", "slot")
 MOST_METRICS = 20  # that a site may tell of
 LONGEST_METRIC = 100  # characters of a name
 """What an answer repeats of its request's header."""

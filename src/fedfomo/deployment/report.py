@@ -26,9 +26,10 @@ ADVICE = (
 
 def load_federation(folder: FederationFolder) -> ReportInput:
     """Collect what the server knows of all sites, also of those that have left."""
+    settings = folder.experiment_settings if folder.experiment else folder.settings
     config, sites = folder.config(), sorted(folder.registry(), key=lambda site: site.slot)
     numbers = {site.slot: number for number, site in enumerate(sites)}
-    lines = [_line(line, numbers) for line in read_lines(folder.server / "run" / "rounds.jsonl")]
+    lines = [_line(line, numbers) for line in read_lines(folder.run / "rounds.jsonl")]
     require(bool(lines), f"no round of {folder.path} is complete yet: `fedfomo deploy status` says how far it is")
     is_finished = folder.result.exists()
     result = read_json(folder.result, "the sites have their models nevertheless") if is_finished else {}
@@ -39,8 +40,9 @@ def load_federation(folder: FederationFolder) -> ReportInput:
         tested |= {int(client): score["num_examples"] for client, score in reported if not tested[int(client)]}
     affinity: list[list[float]] | None = result.get("affinity")
     names = [site.name for site in sites]
+    title = f"Experiment {folder.experiment} in a federation" if folder.experiment else "Federation"
     return ReportInput(
-        title=f"Federation of {len(names)} sites: {listed(names)}",
+        title=f"{title} of {len(names)} sites: {listed(names)}",
         method=label_of(config.method),
         algorithm=make_method(config.method, config.options),
         seed=config.seed,
@@ -52,7 +54,7 @@ def load_federation(folder: FederationFolder) -> ReportInput:
         affinity=None if affinity is None else [[affinity[one.slot][other.slot] for other in sites] for one in sites],
         mixing=None,
         own_targets=False,
-        reproduce=Reproduce("", folder.settings.read_text(), {}, {"fedfomo": version("fedfomo")}),
+        reproduce=Reproduce("", settings.read_text(), {}, {"fedfomo": version("fedfomo")}),
         metric="score reported by the sites",
         word="site",
         data="Each site's own.",

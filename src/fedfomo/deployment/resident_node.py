@@ -113,7 +113,7 @@ class ResidentNode:
 
     def _say_apart(self, words: str) -> None:
         """Say why the server is not to be had: once all rounds are complete, there is nothing wrong with that."""
-        if is_finished(self._site):
+        if is_finished(self._site.latest()):
             self._say("the server has ended; this site may be stopped, or wait for another run")
         else:
             self._say(words, is_fault=True)

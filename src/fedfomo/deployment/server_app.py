@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedfomo.deployment.settings import SERVER_VARIABLE, FederationFolder
+from fedfomo.deployment.settings import EXPERIMENT_VARIABLE, SERVER_VARIABLE, FederationFolder
 from fedfomo.errors import InputError
 from fedfomo.io import PRIVATE, write_atomically
 
@@ -25,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
     from fedfomo.deployment.flower_grid import FlowerGrid
     from fedfomo.deployment.server_run import serve
 
-    folder = FederationFolder(Path(os.environ[SERVER_VARIABLE]))
+    folder = FederationFolder(Path(os.environ[SERVER_VARIABLE]), os.environ.get(EXPERIMENT_VARIABLE, ""))
     write_atomically(folder.process, str(os.getpid()).encode(), mode=PRIVATE)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     try:

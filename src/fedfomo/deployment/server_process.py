@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.progress import Progress
-from fedfomo.deployment.settings import SERVER_VARIABLE, FederationFolder
+from fedfomo.deployment.settings import EXPERIMENT_VARIABLE, SERVER_VARIABLE, FederationFolder
 from fedfomo.deployment.subprocesses import (
     ProcessGroup,
     answers,
@@ -39,7 +39,8 @@ class ServerProcess:
         self._config = folder.config()
         self._notify = notify
         self._progress = Progress(folder, notify)
-        self._environment = environment(folder.server / "flower", {SERVER_VARIABLE: str(folder.path)})
+        around = {SERVER_VARIABLE: str(folder.path), EXPERIMENT_VARIABLE: folder.experiment}
+        self._environment = environment(folder.server / "flower", around)
         self._log = (folder.server / "flower.log").open("ab")
         self._link: ProcessGroup | None = None
         self._control: SuperLinkControl | None = None
@@ -55,6 +56,7 @@ class ServerProcess:
         """Keep SuperLink and run going until the federation is finished."""
         with exclusive_supervisor(self._folder.path, SERVER_VARIABLE):
             self._folder.failure.unlink(missing_ok=True)
+            self._folder.note_latest()
             try:
                 while not self._folder.result.exists():
                     try:
@@ -134,7 +136,8 @@ class ServerProcess:
         is_up = started and link.exit_code is None
         require(is_up, f"the SuperLink does not start; {self._log.name} says why")
         authority = None if self._config.plaintext else (server / "ca.crt").read_bytes()
-        self._control = SuperLinkControl(f"127.0.0.1:{port}", authority)
+        near = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - where all addresses are bound
+        self._control = SuperLinkControl(f"{near}:{port}", authority)
         self._notify(f"the SuperLink listens on {host}:{port}")
 
     def _end_link(self) -> None:

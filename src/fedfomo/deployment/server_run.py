@@ -15,6 +15,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.round import (
     CommunicationCost,
@@ -26,9 +28,11 @@ from fedfomo.core.round import (
     traffic_of,
 )
 from fedfomo.deployment.allowed_methods import make_method
+from fedfomo.deployment.experiments import keep_uploads, starting_models
 from fedfomo.deployment.flower_grid import MessageGrid
 from fedfomo.deployment.flower_transport import FlowerTransport, TooFewError
-from fedfomo.deployment.settings import FederationConfig, FederationFolder
+from fedfomo.deployment.protocol import digest_of
+from fedfomo.deployment.settings import FIRST, FederationConfig, FederationFolder
 from fedfomo.deployment.site_connections import SiteConnections
 from fedfomo.deployment.user_model import layout_digest, load_model
 from fedfomo.engine.checkpoint import Checkpoint
@@ -50,13 +54,14 @@ def serve(grid: MessageGrid, folder: FederationFolder) -> None:
     own = load_model(folder.model, config.seed).split(algorithm)
     if own.trainer is not None:
         check_trainer(own.trainer, algorithm, own.model.rebuilt(algorithm.network))
-    (folder.server / "run").mkdir(mode=0o700, exist_ok=True)
-    run_dir = RunDirectory(folder.server / "run", _digest(config, folder.identity(), own.model), log.warning)
+    folder.run.mkdir(mode=0o700, exist_ok=True)
+    initial, starts = starting_models(folder, own.initial)
+    run_dir = RunDirectory(folder.run, _digest(config, folder.identity(), own.model, starts), log.warning)
     try:
         present = tuple(sorted(site.slot for site in folder.members()))
-        start = FederationInfo(own.initial, own.model.layout, config.max_sites, config.rounds, present=present)
+        start = FederationInfo(initial, own.model.layout, config.max_sites, config.rounds, present=present)
         is_share = own.model.metrics.leading == "accuracy"
-        run = _ServerRun(grid, folder, config, start, layout_digest(own.model), is_share, run_dir)
+        run = _ServerRun(grid, folder, config, start, starts, layout_digest(own.model), is_share, run_dir)
         run.finish(run.run())
     finally:
         run_dir.close()
@@ -71,6 +76,7 @@ class _ServerRun(Runner):
         folder: FederationFolder,
         config: FederationConfig,
         start: FederationInfo,
+        starts: Mapping[ClientId, Tensor],  # of sites that start from a model of their own
         layout: str,
         is_share: bool,
         run_dir: RunDirectory,
@@ -81,13 +87,17 @@ class _ServerRun(Runner):
         self._folder = folder
         self._config = config
         self._start = start
+        self._layout = layout
         self._run_dir = run_dir
         self._cohort: list[ClientId] = []  # of the last round
         self._seconds = 0.0  # that it took
         self._since = time.time()  # when the last round was complete, or the server was started
         self._connections = SiteConnections(grid, folder)
+        self._connections.note_start(starts)
+        models = [start.initial, *starts.values()]
         constants = {
             "federation": folder.identity(),
+            **({"experiment": folder.experiment} if folder.experiment else {}),
             "rounds": config.rounds,
             "num_clients": config.max_sites,
             "method": config.method,
@@ -97,11 +107,17 @@ class _ServerRun(Runner):
             "layout": layout,
             "channels_last": start.layout.channels_last,
             "bits": config.bits,
-            "limit": config.norm_bound * max(1.0, float(start.initial.double().norm())),
+            "limit": config.norm_bound * max(1.0, *(float(model.double().norm()) for model in models)),
         }
-        initial = {"theta": start.initial}
         self._transport = FlowerTransport(
-            self._connections, algorithm, constants, initial, config.deadline, config.min_clients, is_share
+            self._connections,
+            algorithm,
+            constants,
+            start.initial,
+            starts,
+            config.deadline,
+            config.min_clients,
+            is_share,
         )
 
     def start_server(self) -> Any:
@@ -126,6 +142,7 @@ class _ServerRun(Runner):
         result, self._cohort = self._until_enough_answer(round, self.state_of(before))
         result = replace(result, refused=_printable({**result.refused, **self._transport.refused}))
         self._seconds = time.monotonic() - began
+        keep_uploads(self._folder, result.uploads, self._layout, len(self._start.initial))
         return CompletedRound(result, self._log_line(round, result), self._transport.after_training)
 
     def on_round_saved(self, round: int, completed: CompletedRound) -> None:
@@ -165,6 +182,7 @@ class _ServerRun(Runner):
         names, members = self._connections.names(), {site.name for site in self._folder.members()}
         affinity = self.federation.algorithm.affinity(state)
         result = {
+            "experiment": self._folder.experiment or FIRST,
             "method": self._config.method,
             "rounds": self._config.rounds,
             "after_update": {names[slot]: score.as_dict() for slot, score in self._transport.after_update.items()},
@@ -238,10 +256,12 @@ def _printable(refused: Mapping[ClientId, str]) -> dict[ClientId, str]:
     return {slot: printable(reason) for slot, reason in refused.items()}
 
 
-def _digest(config: FederationConfig, identity: str, model: Any) -> str:
+def _digest(config: FederationConfig, identity: str, model: Any, starts: Mapping[ClientId, Tensor]) -> str:
     """Hash whatever decides the result, so that a checkpoint is never continued under other conditions."""
     # By the name that earlier versions have for it: their runs are gone on with.
     settings = {"capacity" if name == "max_sites" else name: value for name, value in asdict(config).items()}
     for name in ("address", "listen", "min_clients", "deadline", "startup_timeout", "plaintext"):
         del settings[name]
-    return hashlib.sha256(repr((settings, identity, layout_digest(model))).encode()).hexdigest()
+    begun = [(slot, digest_of(start)) for slot, start in starts.items()]
+    decides = (settings, identity, layout_digest(model), *([begun] if begun else []))
+    return hashlib.sha256(repr(decides).encode()).hexdigest()

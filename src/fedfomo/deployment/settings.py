@@ -6,9 +6,10 @@ No torch here: commands that only write or read files should not take seconds.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,9 @@ DATA_VARIABLE = "FEDFOMO_DATA"
 THREADS_VARIABLE = "FEDFOMO_THREADS"
 DEVICE_VARIABLE = "FEDFOMO_DEVICE"
 WORKER_VARIABLE = "FEDFOMO_WORKER"
+EXPERIMENT_VARIABLE = "FEDFOMO_EXPERIMENT"
+
+FIRST = "federation"  # what the experiment of federation.toml is called
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,10 @@ class FederationConfig:
         return host_and_port(self.listen) if self.listen else ("127.0.0.1", host_and_port(self.address)[1])
 
 
+SHARED = ("address", "listen", "max_sites", "plaintext")
+"""Settings that are those of the federation, in all of its experiments."""
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the two parts of an address; port 0 if it has none."""
     host, _, port = address.rpartition(":")
@@ -105,28 +113,42 @@ class Site:
     has_left: bool = False  # its name stays, for logs and results; its slot is nobody else's ever
 
 
-class FederationFolder:
-    """The folder of whoever runs the server."""
+def check_experiment(name: str) -> None:
+    """Refuse a name that is none of an experiment: it becomes that of a folder, at the server and at sites."""
+    is_name = re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is not None
+    require(is_name, f"experiment '{name[:100]}': use a-z, 0-9, - and _, 64 characters at most")
 
-    def __init__(self, path: Path) -> None:
+
+class FederationFolder:
+    """The folder of whoever runs the server, as one of its experiments sees it: the first, or one with a name."""
+
+    def __init__(self, path: Path, experiment: str = "") -> None:
         self.path = path.absolute()
+        self.experiment = experiment
         self.settings = self.path / "federation.toml"
         self.model = self.path / "model.py"
         self.authority = self.path / "authority"  # signs certificates; not needed while a federation runs
         self.server = self.path / "server"
         self.sites = self.path / "sites"
         self.operations = self.path / "operations"  # files for nginx, systemd and containers
-        self.deliveries = self.server / "deliveries.jsonl"
-        self.status = self.server / "status.json"
-        self.result = self.server / "result.json"
-        self.failure = self.server / "failure.txt"
-        self.process = self.server / "serverapp.pid"
+        self.experiments = self.path / "experiments"
+        self.place = self.experiments / experiment if experiment else self.server
+        self.deliveries = self.place / "deliveries.jsonl"
+        self.status = self.place / "status.json"
+        self.result = self.place / "result.json"
+        self.failure = self.place / "failure.txt"
+        self.process = self.place / "serverapp.pid"
+        self.run = self.place / "run"
+        self.uploaded = self.place / "uploaded"  # the model that each site uploaded last
+        self.experiment_settings = self.place / "experiment.toml"
+        self.start = self.place / "start.safetensors"  # what it starts from, if that is an earlier experiment
         self._registry = self.server / "sites.json"
+        self._latest = self.server / "experiment"
 
     @property
     def has_run(self) -> bool:
         """Whether a round was complete: then there was a delivery log."""
-        rounds = self.server / "run" / "rounds.jsonl"
+        rounds = self.run / "rounds.jsonl"
         return self.result.exists() or (rounds.exists() and rounds.stat().st_size > 0)
 
     def require(self) -> None:
@@ -134,9 +156,27 @@ class FederationFolder:
         require(self.settings.exists(), f"{self.path} is no federation: make one with `fedfomo deploy init`")
 
     def config(self) -> FederationConfig:
-        """Read what the federation agrees on."""
+        """Read what the federation agrees on in this experiment; where it is reached is the same in all."""
         self.require()
-        return read_toml(self.settings, FederationConfig)
+        config = read_toml(self.settings, FederationConfig)
+        if not self.experiment:
+            return config
+        known = self.experiment_settings.exists()
+        require(known, f"{self.path} has no experiment '{self.experiment}': `fedfomo deploy run` begins one")
+        own = read_toml(self.experiment_settings, FederationConfig)
+        return replace(own, **{name: getattr(config, name) for name in SHARED})
+
+    def of(self, experiment: str) -> FederationFolder:
+        """Return the folder as another experiment sees it."""
+        return FederationFolder(self.path, "" if experiment == FIRST else experiment)
+
+    def latest(self) -> FederationFolder:
+        """Return the folder as the experiment sees it that a server was started for last."""
+        return self.of(self._latest.read_text() if self._latest.exists() else "")
+
+    def note_latest(self) -> None:
+        """Take down that a server is started for this experiment."""
+        write_atomically(self._latest, self.experiment.encode())
 
     def registry(self) -> list[Site]:
         """Read who belongs to the federation, or did before it left."""
@@ -186,23 +226,26 @@ class SiteIdentity:
 
 
 class SiteFolder:
-    """The folder that is handed over to a site."""
+    """The folder that is handed over to a site, as one of the federation's experiments sees it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, experiment: str = "") -> None:
         self.path = path.absolute()
+        self.experiment = experiment
+        self.place = place = self.path / "experiments" / experiment if experiment else self.path
         self.model = self.path / "model.py"
         self.data = self.path / "data.py"
         self.ca = self.path / "ca.crt"
         self.key = self.path / "authentication.key"
         self.seal = self.path / "sealing.key"
-        self.memory = self.path / "memory"
-        self.node = self.memory / "node"  # what Flower called the site when it was last on line
-        self.models = self.path / "models"
-        self.scores = self.path / "scores.jsonl"  # a line for every answer; it stays at the site
+        self.node = self.path / "memory" / "node"  # what Flower called the site when it was last on line
+        self.words = self.path / "memory" / "words.json"  # the last that the site had to say
+        self._latest = self.path / "memory" / "experiment"
+        self.memory = place / "memory"
+        self.models = place / "models"
+        self.scores = place / "scores.jsonl"  # a line for every answer; it stays at the site
         self.asked = self.memory / "asked.json"  # how the federation trains, by its last request
-        self.alone = self.path / "alone"  # what training alone beside it gave
-        self.report = self.path / "report.html"
-        self.words = self.memory / "words.json"  # the last that the site had to say
+        self.alone = place / "alone"  # what training alone beside it gave
+        self.report = place / "report.html"
         self.ledger = self.path / "privacy-bill.json"
         self.privacy_settings = self.path / "privacy.toml"
         self.policy = self.path / "policy.toml"
@@ -217,7 +260,21 @@ class SiteFolder:
     @property
     def has_taken_part(self) -> bool:
         """Whether the site has answered before: what it remembers, and the model that it has, come after the ledger."""
-        return self.models.exists() or any(self.memory.glob("memory-*.parcel"))
+        places = (self.path, *(self.path / "experiments").glob("*"))
+        return any((place / "models").exists() or any(place.glob("memory/memory-*.parcel")) for place in places)
+
+    def of(self, experiment: str) -> SiteFolder:
+        """Return the folder as an experiment sees it."""
+        return SiteFolder(self.path, experiment)
+
+    def latest(self) -> SiteFolder:
+        """Return the folder as the experiment sees it that the server asked for last."""
+        return self.of(self._latest.read_text() if self._latest.exists() else "")
+
+    def note_latest(self) -> None:
+        """Take down that the server asks for this experiment."""
+        if self.latest().experiment != self.experiment:
+            write_atomically(self._latest, self.experiment.encode())
 
     def privacy(self) -> SiteProtection:
         """Read what the site has settled about its records; refuse what would only look like protection."""

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,7 +21,14 @@ from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.device import resolve_device
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.messages import Flat
-from fedfomo.deployment.settings import DATA_VARIABLE, DEVICE_VARIABLE, SITE_VARIABLE, THREADS_VARIABLE, SiteFolder
+from fedfomo.deployment.settings import (
+    DATA_VARIABLE,
+    DEVICE_VARIABLE,
+    EXPERIMENT_VARIABLE,
+    SITE_VARIABLE,
+    THREADS_VARIABLE,
+    SiteFolder,
+)
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.user_model import load_model, load_own_data
@@ -30,8 +36,6 @@ from fedfomo.io import read_json, write_atomically
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
-
-POLL = 2.0  # seconds between looks for the first request
 
 log = logging.getLogger(__name__)
 
@@ -62,20 +66,17 @@ def train_alone(site: SiteFolder, data: Path | None) -> None:
 
 
 def main() -> None:
-    """Wait for the federation's first request, and then train alone, at the lowest priority."""
-    site = SiteFolder(Path(os.environ[SITE_VARIABLE]))
+    """Train alone as the latest experiment does, at the lowest priority."""
+    site = SiteFolder(Path(os.environ[SITE_VARIABLE]), os.environ.get(EXPERIMENT_VARIABLE, ""))
     data = os.environ.get(DATA_VARIABLE)
     os.nice(19)
     torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
     form = "%(asctime)s %(levelname)s alone: %(message)s"
     logging.basicConfig(filename=site.path / "site.log", level=logging.INFO, format=form)
-    while not site.asked.exists():
-        time.sleep(POLL)
-    if not (site.alone / "result.json").exists():
-        log.info("training alone beside the federation")
-        with one_torch_thread():
-            train_alone(site, Path(data) if data else None)
-        log.info("trained alone")
+    log.info("training alone beside the federation")
+    with one_torch_thread():
+        train_alone(site, Path(data) if data else None)
+    log.info("trained alone")
     sentence = conclude(site)
     if sentence is not None:
         sys.stdout.write(f"{sentence}\n")

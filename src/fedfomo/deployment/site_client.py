@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -48,6 +47,7 @@ from fedfomo.deployment.settings import (
     THREADS_VARIABLE,
     WORKER_VARIABLE,
     SiteFolder,
+    check_experiment,
 )
 from fedfomo.deployment.site_policy import read_policy
 from fedfomo.deployment.site_records import keep_model, keep_training, note_scores, progress, score_to_dict
@@ -59,10 +59,6 @@ from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, 
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
 from fedfomo.simulation.problem import check_trainer, private_part
-
-if TYPE_CHECKING:
-    pass
-
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +79,7 @@ class SiteClient:
         self._folder = data
         self._tell = tell
         self._memory = SiteMemory(site.memory)
-        self._data: ClientData | None = None
+        self._data: tuple[int, ClientData] | None = None  # as a seed splits them
         self._loaded: _Loaded | None = None
 
     def handle(self, content: bytes, until: float) -> bytes:
@@ -93,12 +89,16 @@ class SiteClient:
             request = Envelope.read(content)
             header = {name: request.header.get(name) for name in ECHOED}
             require_header(request.header, {"federation": self._site.card().federation})
+            with _hide_details("its policy"):
+                policy = read_policy(self._site)  # read for every request: the site may change its mind
+            policy.check(request.header, datetime.now())
+            self._enter(request.header.get("experiment"))
             with self._memory.locked():
                 fault = self._memory.validate(request.header["attempt"], request.header["round"])
                 require(fault is None, str(fault))
                 # A request may have waited for the one before it: for a closed round nothing is trained, nor paid.
                 require(time.time() < until, f"round {request.header['round']} is over")
-                answer = self._answer(request)
+                answer = self._answer(request, policy.report_scores)
             return _pack_and_log(Envelope({**answer.header, **header}, answer.tensors), request.header["bits"])
         except (MessageError, InputError) as error:
             log.warning("the request cannot be carried out: %s", error)
@@ -109,14 +109,21 @@ class SiteClient:
             fault = f"{type(error).__name__} at the site; its log has the rest"
             return _pack_and_log(Envelope({**header, "fault": fault}, {}))
 
-    def _answer(self, request: Envelope) -> Envelope:
+    def _enter(self, experiment: str | None) -> None:
+        """Turn to what is kept of an experiment: each has a folder of its own, but for the first."""
+        if experiment is not None:
+            check_experiment(experiment)
+        site = self._site.of(experiment or "")
+        if site.experiment != self._site.experiment:
+            site.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._site, self._memory = site, SiteMemory(site.memory)
+        site.note_latest()
+
+    def _answer(self, request: Envelope, reports_scores: bool) -> Envelope:
         """Give the answer that the same request had before, under the same protection, or work it out."""
         with _hide_details("its privacy settings, or its ledger,"):
-            privacy = SitePrivacy(self._site)  # read for every request: the site may change its mind
-        with _hide_details("its policy"):
-            policy = read_policy(self._site)  # likewise
-        policy.check(request.header, datetime.now())
-        reports = policy.report_scores and not privacy.is_on
+            privacy = SitePrivacy(self._site)  # read for every request, likewise
+        reports = reports_scores and not privacy.is_on
         name = f"{_name(request)} {'protected' if privacy.is_on else 'open' if reports else 'without scores'}"
         known = self._memory.answer_to(request.header["round"], name)
         return known or self._play(request, name, privacy, reports)
@@ -172,10 +179,16 @@ class SiteClient:
         memory = load_memory(algorithm, start, packed)
         trainer = loaded.trainer or Sgd(**header["training"])
         local = split_memory(packed or {})[1]
-        if self._data is None:
+        data = self._read_data(header["seed"], own)
+        return Task(header, algorithm, start, loaded.model, data, download, memory, trainer, local)
+
+    def _read_data(self, seed: int, own: UserModel) -> ClientData:
+        """Read the site's data once for all requests of a seed, which decides on how they are split."""
+        if self._data is None or self._data[0] != seed:
+            self._data = None  # not twice in memory
             with _hide_details("its data"):
-                self._data = load_own_data(self._site.data, self._folder, self._site.card().name, header["seed"], own)
-        return Task(header, algorithm, start, loaded.model, self._data, download, memory, trainer, local)
+                self._data = seed, load_own_data(self._site.data, self._folder, self._site.card().name, seed, own)
+        return self._data[1]
 
     def _load(self, header: Header) -> _Loaded:
         """Build the network and the method, or keep those of the last request: they change with `model.py` alone."""

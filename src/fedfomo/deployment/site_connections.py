@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from torch import Tensor
 
 from fedfomo.core.client import ClientId
 from fedfomo.core.messages import Flat, MessageError
@@ -97,9 +98,14 @@ class SiteConnections:
             if slot not in sites:
                 continue  # it has left since
             message = self._message(sites[slot], nodes[slot], request, seconds)
-            asked = _Asked(sites[slot], {name: request.header[name] for name in ECHOED}, most)
+            asked = _Asked(sites[slot], {name: request.header.get(name) for name in ECHOED}, most)
             yield from self._good(replies.send(message, asked))
         yield from self._good(replies.wait())
+
+    def note_start(self, models: Mapping[ClientId, Tensor]) -> None:
+        """Take down whose the models are that sites start from."""
+        for slot, model in models.items():
+            self._owners.note(self.names()[slot], [digest_of(model)])
 
     def note_upload(self, slot: ClientId, round: int, models: Flat, is_refused: bool) -> None:
         """Log whose model arrived, so that deliveries can say whose they were; one that is refused is never sent."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any
 
-from fedfomo.deployment.settings import SiteFolder
+from fedfomo.deployment.settings import FIRST, SiteFolder
 from fedfomo.errors import listed, require
+from fedfomo.io import printable
 from fedfomo.runs.config_io import read_toml
 
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
@@ -20,6 +21,8 @@ class SitePolicy:
 
     methods: tuple[str, ...] = ()
     """Methods that the site takes part in; none: in all."""
+    experiments: tuple[str, ...] = ()
+    """Experiments that the site takes part in, of which the first is called federation; none: in all."""
     max_rounds: int = 0
     """Most rounds of a federation; 0: any number."""
     max_epochs: int = 0
@@ -42,6 +45,10 @@ class SitePolicy:
         allowed = listed(self.methods)
         is_allowed = not self.methods or header["method"] in self.methods
         require(is_allowed, f"this site's policy refuses the method '{header['method']}': it takes part in {allowed}")
+        experiment = header.get("experiment") or FIRST
+        is_agreed = not self.experiments or experiment in self.experiments
+        agreed = f"it takes part in {listed(self.experiments)}"
+        require(is_agreed, f"this site's policy refuses the experiment '{printable(str(experiment))}': {agreed}")
         for limit, asked, what in (
             (self.max_rounds, header["rounds"], "rounds"),
             (self.max_epochs, header["training"]["epochs"], "epochs a round"),

@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.settings import (
     DATA_VARIABLE,
     DEVICE_VARIABLE,
+    EXPERIMENT_VARIABLE,
     SITE_VARIABLE,
     THREADS_VARIABLE,
     WORKER_VARIABLE,
@@ -31,6 +32,33 @@ from fedfomo.deployment.subprocesses import (
 Notify = Callable[[str], None]
 
 RESTART = 5.0  # seconds before a process is started again
+
+
+class _Beside:
+    """The process that trains alone beside each experiment, once the server has asked for the first round of it."""
+
+    def __init__(self, site: SiteFolder, around: Mapping[str, str]) -> None:
+        self._site = site
+        self._around = around
+        self._begun: set[str] = set()  # experiments; what fails is not tried again
+        self._group: ProcessGroup | None = None
+
+    def look(self) -> None:
+        """Start it if there is something to do."""
+        latest = self._site.latest()
+        is_due = latest.asked.exists() and not (latest.alone / "result.json").exists()
+        is_busy = self._group is not None and self._group.exit_code is None
+        if is_due and not is_busy and latest.experiment not in self._begun:
+            self._begun.add(latest.experiment)
+            around = {**self._around, EXPERIMENT_VARIABLE: latest.experiment}
+            self._group = ProcessGroup([sys.executable, "-m", "fedfomo.deployment.site_alone"], around, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._group is not None:
+            self._group.end()
 
 
 class SiteProcess:
@@ -68,17 +96,23 @@ class SiteProcess:
                 worker = [sys.executable, "-m", "fedfomo.deployment.site_client"]
                 commands = {"SuperNode": self._supernode(), "worker": worker}
             around = environment(self._site.path / "flower", {**self._variables, **variables})
-            if self._alone:
-                beside = ProcessGroup([sys.executable, "-m", "fedfomo.deployment.site_alone"], around, None)
-                stack.callback(beside.end)
-            self._keep(commands, around, log)
+            beside = stack.enter_context(_Beside(self._site, around)) if self._alone else None
+            self._keep(commands, around, log, beside)
 
-    def _keep(self, commands: Mapping[str, list[str]], around: Mapping[str, str], log: IO[bytes] | None) -> None:
+    def _keep(
+        self,
+        commands: Mapping[str, list[str]],
+        around: Mapping[str, str],
+        log: IO[bytes] | None,
+        beside: _Beside | None,
+    ) -> None:
         running = {what: ProcessGroup(command, around, log) for what, command in commands.items()}
         says = "site.log" if log is None else log.name
         try:
             while True:
                 sleep(0.5)
+                if beside is not None:
+                    beside.look()
                 if log is not None:
                     rotate(Path(log.name))
                 for what in [what for what, group in running.items() if group.exit_code is not None]:

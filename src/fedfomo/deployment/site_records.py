@@ -72,4 +72,6 @@ def progress(task: Task, outcome: ClientOutcome) -> str:
         told = f"; the model of this site scores {score.metric:.3f} on its {score.num_examples} test records"
     if task.trains:
         return f"round {task.header['round'] + 1} of {task.header['rounds']} is done{told}"
-    return f"all {task.header['rounds']} rounds are complete{told}; it is in models/personalised.safetensors"
+    name = task.header.get("experiment")
+    place = f"experiments/{name}/models" if name else "models"
+    return f"all {task.header['rounds']} rounds are complete{told}; it is in {place}/personalised.safetensors"

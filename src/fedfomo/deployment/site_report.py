@@ -54,7 +54,7 @@ def load_site(site: SiteFolder) -> ReportInput:
     if privacy.is_on and "local" in ended:
         notes.append("The federation's model was trained with noise for privacy, the one alone without.")
     return ReportInput(
-        title=f"{name} in its federation",
+        title=f"{name} in its federation" + (f", experiment {site.experiment}" if site.experiment else ""),
         method=asked["method"],
         algorithm=None,
         seed=asked["seed"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.renewal import expiring
-from fedfomo.deployment.settings import SiteFolder
+from fedfomo.deployment.settings import FIRST, SiteFolder
 from fedfomo.errors import InputError
 from fedfomo.io import lock, printable, read_json, read_lines
 
@@ -16,7 +16,8 @@ LOST = "the site writes it anew"
 
 
 def facts(site: SiteFolder) -> dict[str, Any]:
-    """Return what is known of a site; `problems` has what somebody should look after."""
+    """Return what is known of a site in the latest experiment; `problems` has what somebody should look after."""
+    site = site.latest()
     words = read_json(site.words, LOST) if site.words.exists() else None
     lines = read_lines(site.scores)
     asked = read_json(site.asked, LOST) if site.asked.exists() else {}
@@ -27,6 +28,7 @@ def facts(site: SiteFolder) -> dict[str, Any]:
     problems += expiring(site.ca)
     return {
         "name": site.card().name,
+        "experiment": site.experiment or FIRST,
         "is_running": runs,
         "is_finished": has_ended,
         "rounds_answered": sum(line["kind"] == "train" for line in lines),
@@ -43,7 +45,8 @@ def sentences(site: SiteFolder) -> Iterator[str]:
     known = facts(site)
     rounds = f" of {known['rounds']}" if known["rounds"] else ""
     done = ", and all rounds are complete" if known["is_finished"] else ""
-    yield f"{known['name']}: {known['rounds_answered']}{rounds} rounds answered{done}"
+    within = f", experiment '{known['experiment']}'" if site.latest().experiment else ""
+    yield f"{known['name']}{within}: {known['rounds_answered']}{rounds} rounds answered{done}"
     if known["score"] is not None:
         score = Score.from_dict(known["score"])
         yield f"its model scores {score.metric:.3f} on its {score.num_examples} test records"

@@ -10,7 +10,7 @@ from typing import Any
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.audit_log import examine
 from fedfomo.deployment.renewal import expiring
-from fedfomo.deployment.settings import FederationFolder
+from fedfomo.deployment.settings import FIRST, FederationFolder
 from fedfomo.errors import listed
 from fedfomo.io import printable, read_json
 
@@ -21,6 +21,8 @@ PATIENCE = 60.0  # seconds beyond all deadlines before a federation counts as st
 def sentences(folder: FederationFolder) -> Iterator[str]:
     """Tell progress, absences, refusals, results, and whether the delivery log is whole."""
     config, sites = folder.config(), folder.members()
+    if folder.experiment:
+        yield f"experiment '{folder.experiment}'"
     yield f"{config.method}, {config.rounds} rounds, {len(sites)} of up to {config.max_sites} sites, {config.bits} bits"
     for site in folder.registry():
         if site.has_left:
@@ -30,7 +32,8 @@ def sentences(folder: FederationFolder) -> Iterator[str]:
     else:
         yield "no round is complete yet"
     if folder.result.exists():
-        yield from _result(read_json(folder.result, "the sites have their models nevertheless"))
+        place = f"experiments/{folder.experiment}/models" if folder.experiment else "models"
+        yield from _result(read_json(folder.result, "the sites have their models nevertheless"), place)
     head, fault = examine(folder.deliveries, folder.has_run)
     if head.lines or fault:
         yield f"delivery log: {head.lines} lines, {'whole' if fault is None else 'TAMPERED WITH: ' + fault}"
@@ -52,6 +55,7 @@ def facts(folder: FederationFolder) -> dict[str, Any]:
         )
     return {
         **status,
+        "experiment": folder.experiment or FIRST,
         "method": config.method,
         "sites": [site.name for site in folder.members()],
         "is_finished": folder.result.exists(),
@@ -88,8 +92,8 @@ def faults_in(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"{site}: {word}{printable(reason)}"
 
 
-def _result(result: dict[str, Any]) -> Iterator[str]:
-    yield "finished; every site's model is in its folder, models/personalised.safetensors"
+def _result(result: dict[str, Any], place: str) -> Iterator[str]:
+    yield f"finished; every site's model is in its folder, {place}/personalised.safetensors"
     for site, score in sorted(result["after_update"].items()):
         known = Score.from_dict(score)
         if not math.isnan(known.metric):
