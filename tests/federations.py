@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedfomo.algorithms import make_algorithm
+from fedfomo.core.client import Client
+from fedfomo.deployment.experiments import mean
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.subprocesses import free_port, wait_until
 from fedfomo.deployment.user_model import load_model, load_own_data
@@ -86,6 +89,11 @@ class Federation:
         assert len(found) == 1, (name, program, found)
         return found[0]
 
+    def wait_for_reports(self) -> None:
+        """Wait until every site has said whether federating pays."""
+        reports = [self.site(site.name).report for site in self.all()]
+        assert wait_until(lambda: all(report.exists() for report in reports), FINISH), self.told()
+
     def stop(self, name: str) -> None:
         process = self._running.pop(name)
         process.terminate()
@@ -112,15 +120,25 @@ class Federation:
         return [json.loads(line) for line in lines]
 
 
-def simulated(folder: FederationFolder) -> dict[str, dict[str, Tensor]]:
-    """Return what the simulator makes of the same sites."""
+def simulated(folder: FederationFolder, starts: Mapping[int, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
+    """Return what the simulator makes of the same sites, which may start from models of their own."""
     config = folder.config()
     own = load_model(folder.model, config.seed)
     sites = sorted(folder.registry(), key=lambda site: site.slot)
     data = [load_own_data(folder.sites / s.name / "data.py", None, s.name, config.seed, own) for s in sites]
-    problem = FederatedProblem(own.model, own.initial, data, config.training, config.seed)
-    algorithm = make_algorithm(config.method, config.options)
-    result = simulate(problem, algorithm, SimulationConfig(config.rounds, config.participation))
+    initial = own.initial if starts is None else mean(starts)
+    problem = FederatedProblem(own.model, initial, data, config.training, config.seed)
+    algorithm: Any = make_algorithm(config.method, config.options)
+    kind: Any = type(algorithm)
+
+    class Warm(kind):
+        def personalise(self, client: Client, download: Any, memory: Any) -> Any:
+            if starts is not None and client.round == 0:
+                memory = self.start_client(replace(client.start, initial=starts.get(client.id, initial)))
+            return kind.personalise(self, client, download, memory)
+
+    played = algorithm if starts is None else Warm(**vars(algorithm))
+    result = simulate(problem, played, SimulationConfig(config.rounds, config.participation))
     network = problem.model_of(algorithm)
     return {site.name: network.state_dict(result.models[place]) for place, site in enumerate(sites)}
 

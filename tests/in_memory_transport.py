@@ -6,7 +6,7 @@ them (lose, delay, replace) are the things that happen between machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,7 +159,8 @@ def run_federation(folder: FederationFolder, change: Change = honest) -> dict[st
     return models_of(folder)
 
 
-def models_of(folder: FederationFolder) -> dict[str, Mapping[str, Tensor]]:
+def models_of(folder: FederationFolder) -> dict[str, dict[str, Tensor]]:
     names = [site.name for site in folder.registry()]
-    paths = {name: SiteFolder(folder.sites / name).models / "personalised.safetensors" for name in names}
+    sites = {name: SiteFolder(folder.sites / name, folder.experiment) for name in names}
+    paths = {name: site.models / "personalised.safetensors" for name, site in sites.items()}
     return {name: load_file(path) for name, path in paths.items() if path.exists()}

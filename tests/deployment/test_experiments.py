@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cli_calls import call, refused
-from federations import SITES, federation, same
-from fedfomo.algorithms import make_algorithm
-from fedfomo.core.client import Client
+from federations import SITES, federation, same, simulated
 from fedfomo.deployment.experiments import experiments_of, mean, prepare_experiment
 from fedfomo.deployment.report import load_federation
 from fedfomo.deployment.server_run import serve
@@ -24,14 +21,8 @@ from fedfomo.deployment.site_alone import train_alone
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_status import facts as site_facts
 from fedfomo.deployment.status import facts, sentences
-from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.errors import InputError
-from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.simulation.simulate import simulate
-from in_memory_transport import MODEL, Loopback, make_federation
-
-Models = dict[str, dict[str, Tensor]]
+from in_memory_transport import MODEL, Loopback, make_federation, models_of
 
 
 def begin(folder: FederationFolder, name: str, settings: str, start_from: str | None = None) -> FederationFolder:
@@ -40,52 +31,25 @@ def begin(folder: FederationFolder, name: str, settings: str, start_from: str | 
     return prepare_experiment(folder, name, path, start_from)
 
 
-def models_at_sites(folder: FederationFolder) -> Models:
-    sites = {site.name: SiteFolder(folder.sites / site.name, folder.experiment) for site in folder.registry()}
-    return {name: load_file(site.models / "personalised.safetensors") for name, site in sites.items()}
-
-
 def uploaded(folder: FederationFolder) -> dict[int, Tensor]:
     return {int(path.stem): load_file(path)[path.stem] for path in sorted(folder.uploaded.iterdir())}
-
-
-def simulated(folder: FederationFolder, starts: dict[int, Tensor] | None = None) -> Models:
-    """Return what the simulator makes of an experiment whose clients start from models of their own."""
-    config = folder.config()
-    own = load_model(folder.model, config.seed)
-    sites = sorted(folder.registry(), key=lambda site: site.slot)
-    data = [load_own_data(folder.sites / s.name / "data.py", None, s.name, config.seed, own) for s in sites]
-    algorithm: Any = make_algorithm(config.method, config.options)
-    initial = own.initial if starts is None else mean(starts)
-    kind: Any = type(algorithm)
-
-    class Warm(kind):
-        def personalise(self, client: Client, download: Any, memory: Any) -> Any:
-            if starts is not None and client.round == 0:
-                memory = self.start_client(replace(client.start, initial=starts.get(client.id, initial)))
-            return kind.personalise(self, client, download, memory)
-
-    problem = FederatedProblem(own.model, initial, data, config.training, config.seed)
-    plan = SimulationConfig(config.rounds, config.participation, vectorise=False)
-    result = simulate(problem, Warm(**vars(algorithm)), plan)
-    return {site.name: own.model.state_dict(result.models[place]) for place, site in enumerate(sites)}
 
 
 @pytest.mark.parametrize("method", ["fedfomo", "fedavg", "ditto"])
 def test_experiments_one_after_the_other_are_each_the_simulators(method: str, tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=2, deadline=30.0)
     serve(Loopback(folder), folder)
-    first = models_at_sites(folder)
+    first = models_of(folder)
     registry = folder.registry()
     second = begin(folder, "second", f'method = "{method}"\nrounds = 3\nseed = 5\n')
     serve(Loopback(second), second)
     third = begin(folder, "third", f'method = "{method}"\n', start_from="second")
     serve(Loopback(third), third)
-    assert same(first, models_at_sites(folder))  # they stay
-    assert same(models_at_sites(folder), simulated(folder))
-    assert same(models_at_sites(second), simulated(second))
-    assert same(models_at_sites(third), simulated(third, uploaded(second)))
-    assert not same(models_at_sites(third), simulated(third))  # the start is no matter of words
+    assert same(first, models_of(folder))  # they stay
+    assert same(models_of(folder), simulated(folder))
+    assert same(models_of(second), simulated(second))
+    assert same(models_of(third), simulated(third, uploaded(second)))
+    assert not same(models_of(third), simulated(third))  # the start is no matter of words
     assert folder.registry() == registry
     assert experiments_of(folder) == ["second", "third"]
     config = third.config()
@@ -102,7 +66,7 @@ def test_a_site_that_comes_later_starts_from_the_mean(tmp_path: Path) -> None:
     starts = uploaded(folder)
     assert len(starts) == 2
     assert torch.equal(mean(starts), ((starts[min(starts)].double() + starts[max(starts)].double()) / 2).float())
-    assert same(models_at_sites(warm), simulated(warm, starts))
+    assert same(models_of(warm), simulated(warm, starts))
 
 
 def test_a_crash_in_a_warm_started_experiment_changes_no_bit(tmp_path: Path) -> None:
@@ -126,7 +90,7 @@ def test_a_crash_in_a_warm_started_experiment_changes_no_bit(tmp_path: Path) -> 
     again = prepare_experiment(folder, "warm", None, None)
     serve(Loopback(again), again)
     assert (warm.run / "attempts").read_text().split() == ["0", "1"]
-    assert same(models_at_sites(warm), simulated(warm, uploaded(folder)))
+    assert same(models_of(warm), simulated(warm, uploaded(folder)))
 
 
 def test_a_site_takes_part_in_what_its_policy_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,11 +205,11 @@ def test_real_sites_play_three_experiments_and_one_is_killed(tmp_path: Path) -> 
         made.start_experiment("warm")
         told = made.wait()
         assert "experiment 'warm'" in told
-        assert same(models_at_sites(warm), simulated(warm, uploaded(made.folder)))
+        assert same(models_of(warm), simulated(warm, uploaded(made.folder)))
         assert len((warm.run / "attempts").read_text().split()) == 2
         settings.write_text('method = "fedavg"\nrounds = 1\n')
         made.start_experiment("plain", "--config", str(settings))
         made.wait()
         plain = made.folder.of("plain")
-        assert same(models_at_sites(plain), simulated(plain))
+        assert same(models_of(plain), simulated(plain))
         assert same(made.models(), made.simulated())
