@@ -30,9 +30,9 @@ class ReproduceConfig:
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """A table (table1 to table6, authors, augmentation, everyone), a figure (clients, weights, exploration, targets,
-    validation, privacy), queue for everything in order of importance, or pages or figures to write all of them from
-    what is computed."""
+    """A table (table1 to table6, authors, augmentation, precision, everyone), a figure (clients, weights, exploration,
+    targets, validation, privacy), queue for everything in order of importance, or pages or figures to write all of
+    them from what is computed."""
     scale: Literal["smoke", "lite", "paper"] = "lite"
     """How large: smoke (seconds, on digits), lite (a fifth of each client's data), paper (the full protocol). The
     queue has an order of scales and seeds of its own."""

@@ -14,6 +14,7 @@ from experiments.iclr2021.affinity_recovery import recovery_table
 from experiments.iclr2021.claims import CLAIMS, VERDICTS, Claim, Finding, findings
 from experiments.iclr2021.features import page as features
 from experiments.iclr2021.features.store import Store
+from experiments.iclr2021.paired import lead
 from experiments.iclr2021.paper_tables import FIGURES, TABLES, Column, Row, Table
 from experiments.iclr2021.rankings import comparison
 from experiments.iclr2021.remaining import remaining
@@ -75,6 +76,7 @@ def page(table: Table, results: Results) -> str:
         if any(results.all_seeds(cell) for cell in _all_cells(table, scale)):
             parts += [ORIENTATION] if is_papers and scale != "paper" else []
             parts += [table_in_markdown(table, scale, results), *_budgets(table, scale, results)]
+            parts += [*_paired(table, scale, results)]
             parts += ["Behind these numbers:", _details(table, scale, results)]
             parts += [*_refusals(table, scale, results), *_shuffles(table, scale, results)]
         else:
@@ -131,6 +133,23 @@ def _heading(column: Column, table: Table, scale: str, results: Results) -> str:
     if theirs is None or column.case.scenario != "latent" or table.name not in LABEL_DISTANCES:
         return column.heading
     return f"{column.heading}, EMD {f'{fmean(found):.2f}' if found else MISSING} ({theirs:.2f})"
+
+
+def _paired(table: Table, scale: str, results: Results) -> list[str]:
+    """Return by how much the second column differs from the first, where a page compares them seed by seed."""
+    if not table.pairs_columns:
+        return []
+    (before, after), lines = table.columns, list[str]()
+    for row in table.rows:
+        runs = [results.all_seeds(_cell(row, column, scale)) for column in (after, before)]
+        found = lead(*({seed: run.content["after_update"]["accuracy"] for seed, run in one.items()} for one in runs))
+        if found is not None:
+            each = ", ".join(signed(value, 2) for value in found.values)
+            width = MISSING if math.isinf(found.half_width) else f"± {found.half_width:.2f}"
+            lines.append(f"| {row.label} | {signed(found.mean, 2)} | {width} | {each} |")
+    words = "In points, over the seeds that both have; the interval is Student's, 95 %:"
+    head = f"| method | {after.heading} − {before.heading} | interval | by seed |\n| --- | ---: | ---: | --- |"
+    return [words, "\n".join([head, *lines])] if lines else []
 
 
 def _budgets(table: Table, scale: str, results: Results) -> list[str]:

@@ -18,6 +18,7 @@ from experiments.iclr2021.settings import Cell
 from fedfomo.cli.terminal import console, fail, warn
 from fedfomo.core.client import ClientId
 from fedfomo.core.determinism import instructions
+from fedfomo.core.device import bfloat16_instructions
 from fedfomo.core.model import Score
 from fedfomo.core.round import cohort_size
 from fedfomo.engine.run_dir import lock_run
@@ -127,6 +128,7 @@ def describe(cell: Cell, config: RunConfig, folder: Path, record: RunRecord, sec
         "command": cell.command(),
         "config": _flat(config),
         **{key: environment[key] for key in SURROUNDINGS},
+        **({"bf16": environment["bf16"]} if "bf16" in environment else {}),
         **{point: _scores(getattr(record, point), len(environment["examples"])) for point in points},
         "curves": {point: [_mean(line[point]) for line in rounds] for point in points},
         **further,
@@ -155,7 +157,8 @@ def can_go_on(folder: Path, config: RunConfig) -> bool:
     if not ((folder / "config.toml").exists() and (folder / "environment.json").exists()):
         return False
     begun = json.loads((folder / "environment.json").read_bytes())
-    if (begun.get("source"), begun.get("instructions")) != (source_digest(), instructions()):
+    here = source_digest(), instructions(), begun.get("bf16") and bfloat16_instructions()
+    if (begun.get("source"), begun.get("instructions"), begun.get("bf16")) != here:
         return False
     return _decisive((folder / "config.toml").read_text()) == _decisive(write_toml(config))
 

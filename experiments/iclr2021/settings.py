@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fedfomo.core.device import Precision
 from fedfomo.errors import unknown
 from fedfomo.privacy.config import Privacy
 from fedfomo.runs.config import ExperimentConfig, RunConfig
@@ -50,6 +51,7 @@ class Setting:
     participation: float | None = None  # share of clients in a round; None: the paper's
     imagenet: bool = False  # latent groups as they ship now, of ImageNet features, and not the older ones
     alpha: float | None = None  # of Dirichlet's proportions
+    precision: Precision = "float32"  # of the network's own operations
 
     @property
     def name(self) -> str:
@@ -68,6 +70,8 @@ class Setting:
             parts.append(f"participation-{self.participation:g}")
         if self.imagenet:
             parts.append("imagenet")
+        if self.precision != "float32":
+            parts.append(self.precision)
         return "-".join(parts)
 
     @property
@@ -88,6 +92,8 @@ class Setting:
             values["representation"] = "vgg"
         if self.alpha is not None:
             values["alpha"] = self.alpha
+        if self.precision != "float32":
+            values["precision"] = self.precision
         values |= {"rounds": rounds, "participation": participation}
         if self.validation_fraction is not None:
             values["validation_fraction"] = self.validation_fraction

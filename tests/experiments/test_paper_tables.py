@@ -62,6 +62,15 @@ def test_the_tables_have_the_papers_shape() -> None:
     assert len(TABLES["augmentation"].target.cells("lite")) == 6
 
 
+def test_cells_in_float32_are_those_of_other_tables_and_cells_in_bfloat16_their_own() -> None:
+    others = {cell.name for name in ("regimes", "table2-imagenet") for cell in TABLES[name].target.cells("lite")}
+    cells = TABLES["precision"].target.cells("lite")
+    alone = [cell for cell in cells if cell.name not in others]
+    assert (len(cells), len(alone)) == (6, 3)
+    assert {cell.config().setting.precision for cell in alone} == {"bf16"}
+    assert all("--precision bf16" in cell.command() for cell in alone)
+
+
 def test_no_cell_is_queued_twice_and_every_table_is_queued() -> None:
     queued = [cell for stage in stages() for cell in stage.cells]
     names = {cell.name for cell in queued}

@@ -16,10 +16,12 @@ from experiments.iclr2021.paper_tables import (
     FOMO_10,
     LATENT_5,
     LOCAL,
+    NEW_5,
     OOD_5,
     ORACLE,
     PAPER_METHODS,
     PFEDME,
+    ROUNDED_5,
     TABLES,
 )
 from experiments.iclr2021.render import page, refresh, table_in_markdown, write_pages
@@ -67,6 +69,19 @@ def test_rows_beyond_the_papers_appear_once_computed_and_have_no_number_of_the_p
         "**90.00**",
         "–",
     ]
+
+
+def test_a_page_on_precision_shows_differences_of_common_seeds_with_an_interval(tmp_path: Path) -> None:
+    for seed, (exact, rounded) in enumerate(((0.7, 0.71), (0.6, 0.59), (0.5, 0.5))):
+        keep(tmp_path, Cell(NEW_5, LOCAL, "lite", seed), [exact, exact])
+        keep(tmp_path, Cell(ROUNDED_5, LOCAL, "lite", seed), [rounded, rounded])
+    keep(tmp_path, Cell(NEW_5, FOMO_5, "lite"), [0.5])
+    keep(tmp_path, Cell(ROUNDED_5, FOMO_5, "lite"), [0.4])
+    keep(tmp_path, Cell(NEW_5, FEDAVG, "lite"), [0.4])
+    shown = page(TABLES["precision"], Results(tmp_path))
+    assert "| Local Training | 0.00 | ± 2.48 | +1.00, −1.00, 0.00 |" in shown
+    assert "| FedFomo (n = 5) | −10.00 | – | −10.00 |" in shown
+    assert "| FedAvg | +" not in shown
 
 
 def test_private_rows_are_cells_of_their_own(tmp_path: Path) -> None:
