@@ -34,8 +34,9 @@ def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = T
                     file.flush()
                     os.fsync(file.fileno())
             unfinished.replace(path)
-        finally:
+        except BaseException:
             unfinished.unlink(missing_ok=True)
+            raise
         if durable:
             _sync(path.parent)
 

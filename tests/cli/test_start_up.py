@@ -40,7 +40,12 @@ def test_commands_that_compute_nothing_do_not_import_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [("import fedfomo", False), ("import fedfomo; dir(fedfomo); fedfomo.FedFomo", True)]
+    ("code", "expected"),
+    [
+        ("import fedfomo", False),
+        ("from fedfomo import federate", False),
+        ("import fedfomo; dir(fedfomo); fedfomo.FedFomo", True),
+    ],
 )
 def test_names_are_imported_when_they_are_used(code: str, expected: bool) -> None:
     assert loads_torch(code) is expected

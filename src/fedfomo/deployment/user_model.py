@@ -21,8 +21,9 @@ from fedfomo.core.parts import kept_names, split_model
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import require, unknown
+from fedfomo.runs.config import VALIDATION_FRACTION
 from fedfomo.runs.own_problem import read_sites
-from fedfomo.runs.site_data import VALIDATION_FRACTION, check_data, client_data
+from fedfomo.runs.site_data import check_data, client_data
 
 MEASURES = ("metric", "metrics", "primary")  # what `model.py` may say of how models are judged
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from safetensors.torch import save
 from torch import Tensor
 
 from fedfomo.engine.checkpoint import Checkpoints
-from fedfomo.engine.tensor_store import TensorStore
+from fedfomo.engine.tensor_store import TensorStore, laid_out
 from fedfomo.errors import naming
 from fedfomo.io import delete_unfinished, lock, read_lines, sync_files, to_json, write_atomically
 
@@ -32,6 +31,7 @@ class RunDirectory:
         self._log = folder / "rounds.jsonl"
         self._logged = hashlib.sha256()
         self._unsynced: list[Path] = []
+        self._made = {folder}
         self._times = folder / "seconds.jsonl"
         self._lock = lock_run(folder)
         delete_unfinished(folder)
@@ -84,8 +84,10 @@ class RunDirectory:
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor], durable: bool = True) -> None:
         """Write a safetensors file for others to read; one that is not durable is on disk after the next `sync`."""
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, save({key: tensor.contiguous() for key, tensor in tensors.items()}), durable=durable)
+        if path.parent not in self._made:
+            path.parent.mkdir(exist_ok=True)
+            self._made.add(path.parent)
+        write_atomically(path, *laid_out(tensors), durable=durable)
         if not durable:
             self._unsynced.append(path)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -96,10 +97,14 @@ class TensorStore:
         except UNREADABLE as error:
             where = self.folder if is_spelt_out else self.folder / _file(place)
             raise damaged(where, "resume the run: it goes on from the checkpoint before", error) from error
-        self._held += tensor.nbytes
+        self.note_read(tensor.nbytes)
+        return tensor
+
+    def note_read(self, size: int) -> None:
+        """Count bytes that were read, for the first time or again; give memory back when they are many."""
+        self._held += size
         if self._held > HELD_AT_ONCE:
             self._release()
-        return tensor
 
     def _mapped(self, place: str) -> Tensor:
         name, field = place.split("#", 1)
@@ -119,12 +124,23 @@ class TensorStore:
         self._held = 0
 
     def _write(self, name: str, flat: Flat) -> None:
-        content = _laid_out(flat)
+        content = laid_out(flat)
         checksum = hashlib.sha256()
         for piece in content:
             checksum.update(piece)
         self.checksums[name] = checksum.hexdigest()
         write_atomically(self.folder / name, *content, durable=self._durable)
+
+
+class _Entry(msgspec.Struct, gc=False):
+    """What the header of a safetensors file says of a tensor; a run may have hundreds of thousands of these."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+_HEADER = msgspec.json.Decoder(dict[str, _Entry])
 
 
 class _MappedFile:
@@ -140,12 +156,15 @@ class _MappedFile:
         self._start = 8 + int.from_bytes(self._map[:8], "little")
         if self._start > MOST_HEADER:
             raise ValueError(f"a header of {self._start:,} bytes")
-        self._header: dict[str, Any] = json.loads(self._map[8 : self._start])
+        try:
+            self._header = _HEADER.decode(self._map[8 : self._start])
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from error
         self.tensors: Flat = {}  # those that were looked at
 
     def read(self, name: str) -> Tensor:
         entry = self._header[name]
-        kind, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        kind, shape, (begin, end) = _DTYPES[entry.dtype], entry.shape, entry.data_offsets
         if not 0 <= begin <= end <= len(self._map) - self._start:
             raise ValueError(f"{name} lies outside the file")
         if begin == end:
@@ -168,12 +187,18 @@ _DTYPES = {
     "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }
 _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _DTYPES_BY_WORD = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES.values()}
 
 
-def _laid_out(flat: Flat) -> list[bytes | memoryview]:
+def laid_out(flat: Mapping[str, Tensor]) -> list[bytes | memoryview]:
     """Return the pieces of a safetensors file, without a copy of what they hold.
 
     The library's own writer takes longer for the many short tensors of a round than all training of small clients.

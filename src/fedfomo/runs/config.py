@@ -25,6 +25,9 @@ DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
     "cifar100": {"standardise": True, "augment": True},
 }
 
+VALIDATION_FRACTION = 0.5
+"""Of a site's target, unless a caller says otherwise: so much judges models, and the rest tests them."""
+
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 # Settings of where a run is computed and who follows it: no result depends on them.

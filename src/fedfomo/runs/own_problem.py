@@ -23,13 +23,12 @@ from fedfomo.core.losses import objective_of
 from fedfomo.core.own_loop import as_trainer
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import InputError, require
-from fedfomo.runs.config import ExperimentConfig
+from fedfomo.runs.config import VALIDATION_FRACTION, ExperimentConfig
 from fedfomo.runs.federated_statistics import Scaling, as_standardise
 from fedfomo.runs.own_sites import problem_of_sites, sites_environment
 from fedfomo.runs.provenance import read_environment
 from fedfomo.runs.setup import Prepared, prepare
 from fedfomo.runs.site_data import (
-    VALIDATION_FRACTION,
     name_faults,
     require_sites,
 )

@@ -135,6 +135,7 @@ def finish_prepared(folder: Path, run: PreparedRun, callback: Callback | None, t
         network = run.problem.model_of(run.algorithm)
         for client, model in result.models.items():
             directory.write_tensors(model_file(client), network.state_dict(model), durable=False)
+            directory.tensors.note_read(model.nbytes)
         record = _record(run, result, time.monotonic() - started)
         write_record(directory, record, {"affinity": result.affinity, "taken": result.taken})
         directory.remove_checkpoints()

@@ -29,7 +29,6 @@ Data = Examples | tuple[Tensor, Tensor] | Dataset[Any]
 Site = tuple[Data, Data] | tuple[Data, Data, Data]
 """(train, target), of which the target is divided into validation and test; or (train, validation, test)."""
 
-VALIDATION_FRACTION = 0.5  # of a target, unless a caller says otherwise
 PRINTED_AT_ONCE = 64  # examples
 MOST_LOOKED_AT = 64  # examples of a part that is read lazily
 LONGEST_NAME = 200  # bytes; file systems take 255, and files of a site have endings

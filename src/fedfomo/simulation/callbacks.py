@@ -5,8 +5,11 @@ Nothing here imports torch when it runs: command lines that only name trackers o
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from fedfomo.io import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +26,13 @@ class FinishedRound:
     round: int
     after_update: Mapping[ClientId, Score]  # of the clients that took part, if they were scored
     after_training: Mapping[ClientId, Score]
-    line: Mapping[str, Any]  # the round's line of rounds.jsonl, as it would be read back
+    log: Mapping[str, Any]  # what is written to rounds.jsonl
     seconds: Timings  # where the round's time went
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The round's line of rounds.jsonl, as it would be read back."""
+        return json.loads(to_json(self.log))
 
 
 class Callback:

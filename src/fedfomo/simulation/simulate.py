@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 from collections.abc import Generator, Mapping
@@ -36,7 +35,6 @@ from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.engine.runner import CompletedRound, Runner
 from fedfomo.engine.tensor_store import TensorStore
 from fedfomo.errors import require
-from fedfomo.io import to_json
 from fedfomo.privacy.accountant import EpsilonSpent, from_rows
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.client_batching import Timings
@@ -154,8 +152,7 @@ class _SimulatedRun(Runner):
         )
 
     def on_round_saved(self, round: int, completed: CompletedRound) -> None:
-        line = json.loads(to_json(completed.log))
-        self._callback.round_done(FinishedRound(round, *self._transport.scores(), line, self._seconds))
+        self._callback.round_done(FinishedRound(round, *self._transport.scores(), completed.log, self._seconds))
 
     def finish(self, last: Checkpoint) -> RunResult:
         """Return what the last update brings, or, where the best round is looked for, that round's if it was better."""
@@ -184,7 +181,6 @@ class _SimulatedRun(Runner):
         taken = self.federation.algorithm.mixing_matrix(
             state, {client: transport.memory_of(client) for client in moved}
         )
-        self.tensors.forget()
         return RunResult(
             models=models,
             after_update=transport.scores()[0],

@@ -18,10 +18,10 @@ from fedfomo.core.trees import leaves
 from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError, listed
 from fedfomo.report.build import TINY_VALIDATION
+from fedfomo.runs.config import VALIDATION_FRACTION
 from fedfomo.runs.federated_statistics import Moments
 from fedfomo.runs.provenance import label_counts
 from fedfomo.runs.site_data import (
-    VALIDATION_FRACTION,
     Site,
     build_model,
     build_module,

@@ -1,54 +1,34 @@
-"""Your own model and your own data: `federate` takes both and returns a model for every site."""
+"""Your own model and your own data: `federate` takes both and returns a model for every site.
+
+Torch is imported once it is called: a script that imports it and computes nothing should not take seconds.
+"""
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
-from fedfomo.core.algorithm import AnyAlgorithm
-from fedfomo.core.device import resolve_device, workers_on
-from fedfomo.core.local_training import LocalTrainer, Sgd
-from fedfomo.core.losses import objective_of
-from fedfomo.core.metrics import Metric, SetMetric
-from fedfomo.core.model import Loss
-from fedfomo.core.own_loop import TrainFunction, as_trainer
-from fedfomo.core.round import cohort_size
 from fedfomo.errors import InputError, require
-from fedfomo.privacy.config import Privacy
-from fedfomo.report.from_run import scores_of_run
-from fedfomo.runs.callbacks import RunBar, track_run
-from fedfomo.runs.federated_statistics import Standardise, as_standardise
-from fedfomo.runs.own_sites import (
-    write_parts,
-)
-from fedfomo.runs.records import RunRecord
-from fedfomo.runs.run import PreparedRun, finish_prepared
-from fedfomo.runs.site_data import (
-    VALIDATION_FRACTION,
-    Site,
-    name_faults,
-    require_sites,
-)
-from fedfomo.simulation.callbacks import Callback, Callbacks
-from fedfomo.simulation.config import SimulationConfig
-from fedfomo.sites.arguments import (
-    NamedMethod,
-    check_types,
-    chosen_seeds,
-    named_methods,
-    planned_methods,
-)
-from fedfomo.sites.load_sites import encode_frames
-from fedfomo.sites.result import FederationResult, result_of
-from fedfomo.sites.seed_runs import RunKeeper, SeedRuns, prepare_seed
+from fedfomo.runs.config import VALIDATION_FRACTION
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fedfomo.core.algorithm import AnyAlgorithm
+    from fedfomo.core.local_training import LocalTrainer
+    from fedfomo.core.metrics import Metric, SetMetric
+    from fedfomo.core.model import Loss
+    from fedfomo.core.own_loop import TrainFunction
+    from fedfomo.privacy.config import Privacy
+    from fedfomo.runs.federated_statistics import Standardise
+    from fedfomo.runs.site_data import Site
+    from fedfomo.simulation.callbacks import Callback
+    from fedfomo.sites.arguments import NamedMethod
+    from fedfomo.sites.result import FederationResult
 
 
 def federate(
@@ -124,6 +104,20 @@ def federate(
     Returns:
         Models, scores and notes by site; the report is computed when it is asked for.
     """
+    from fedfomo.core.device import resolve_device, workers_on
+    from fedfomo.core.local_training import Sgd
+    from fedfomo.core.losses import objective_of
+    from fedfomo.core.own_loop import as_trainer
+    from fedfomo.privacy.config import Privacy
+    from fedfomo.runs.federated_statistics import as_standardise
+    from fedfomo.runs.own_sites import write_parts
+    from fedfomo.runs.site_data import name_faults, require_sites
+    from fedfomo.simulation.config import SimulationConfig
+    from fedfomo.sites.arguments import check_types, chosen_seeds, named_methods, planned_methods
+    from fedfomo.sites.finish_runs import finish_seed
+    from fedfomo.sites.load_sites import encode_frames
+    from fedfomo.sites.seed_runs import RunKeeper, prepare_seed
+
     sites = encode_frames(sites, "numbers" if loss == "regression" else "classes")
     require_sites(sites, validation_fraction)
     for fault in name_faults(sites):
@@ -163,37 +157,5 @@ def federate(
         for each in chosen
     ]
     write_parts(keeper.folder, [method.label for method in planned], chosen, list(sites))
-    first, *others = [_play(runs, keeper) for runs in prepared]
+    first, *others = [finish_seed(runs, keeper) for runs in prepared]
     return replace(first, further_seeds={other.seed: other for other in others})
-
-
-def _play(runs: SeedRuns, keeper: RunKeeper) -> FederationResult:
-    """Finish the runs of one seed."""
-    records = {folder: _run_one(folder, run, keeper) for folder, run in runs.prepared.items()}
-    if keeper.is_kept:
-        _keep_scores(runs, records)
-    return result_of(runs, keeper, records)
-
-
-def _keep_scores(runs: SeedRuns, records: Mapping[Path, RunRecord]) -> None:
-    """Keep scores of single examples with each run: `fedfomo report` pairs by them, and has no data to find them."""
-    for folder, record in records.items():
-        try:
-            scores_of_run(folder, record, runs.problem, runs.prepared[folder].algorithm)
-        except Exception as error:  # whatever a user's own metric raises: the models are worth more
-            warnings.warn(f"{folder} has no scores of single examples ({type(error).__name__}: {error})", stacklevel=2)
-
-
-def _run_one(folder: Path, run: PreparedRun, keeper: RunKeeper) -> RunRecord:
-    folder.mkdir(exist_ok=True)
-    sites = len(run.problem.clients)
-    metric = run.problem.model.metrics.leading
-    title = f"{folder.name.replace('-seed-', ', seed ')}"
-    bar = RunBar(
-        keeper.console, title, run.simulation.rounds, cohort_size(sites, run.simulation.participation), sites, metric
-    )
-    shown = bar if keeper.shows_progress else nullcontext()
-    facts = {"method": run.method, "seed": run.seed, "rounds": run.simulation.rounds, **run.options}
-    with shown, track_run(keeper.track, folder, facts, warnings.warn, metric) as tracked:
-        callback = Callbacks(tracked, bar if keeper.shows_progress else None, keeper.callback)
-        return finish_prepared(folder, run, callback, warnings.warn)

@@ -24,9 +24,10 @@ from fedfomo.core.metrics import Score
 from fedfomo.core.model import Model
 from fedfomo.core.vectors import distances_from, mix
 from fedfomo.errors import InputError, require
+from fedfomo.runs.config import VALIDATION_FRACTION
 from fedfomo.runs.federated_statistics import Scaling
 from fedfomo.runs.records import load_models, read_record
-from fedfomo.runs.site_data import VALIDATION_FRACTION, Data, Site, client_data
+from fedfomo.runs.site_data import Data, Site, client_data
 
 NEW = "the new site"
 

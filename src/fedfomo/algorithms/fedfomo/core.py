@@ -25,7 +25,7 @@ from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.options import Count, Fraction, NonNegative
-from fedfomo.core.vectors import distances_from, mix
+from fedfomo.core.vectors import distances_from, first_of_largest, mix
 
 TINY_DISTANCE = 1e-12  # closer models are the same model: their loss difference is rounding error, not improvement
 
@@ -68,10 +68,10 @@ def exploration_rate(round: int, epsilon: float, decay: float) -> float:
 
 def choose_downloads(p: Tensor, available: Tensor, num: int, epsilon: float, rng: torch.Generator) -> list[int]:
     """Return the `num` available clients of highest p_i; each slot holds a random one instead with probability ε."""
-    random_order, ties = (available[torch.randperm(len(available), generator=rng)] for _ in range(2))
+    shuffled, ties = (torch.randperm(len(available), generator=rng) for _ in range(2))
     explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
-    ranked = ties[torch.argsort(p[ties], descending=True, stable=True)]  # equal ones in random order
-    orders = ranked[: 2 * num].tolist(), random_order[: 2 * num].tolist()
+    ranked = ties[first_of_largest(p[available[ties]], 2 * num)]  # equal ones in random order
+    orders = available[ranked].tolist(), available[shuffled[: 2 * num]].tolist()
     chosen: list[int] = []
     for exploring in explore.tolist():
         chosen.append(next(n for n in orders[exploring] if n not in chosen))
