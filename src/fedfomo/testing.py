@@ -156,7 +156,7 @@ class InProcess:
             self._algorithm, client, download, self.memory_of(n), trains, score=lambda model: None
         )
         if outcome.personalised is not None:
-            self.personalised[n] = client.model.export(outcome.personalised, outcome.home)
+            self.personalised[n] = client.model.export(outcome.personalised, outcome.kept_values)
         self.memories[n], self._local[n] = outcome.memory, outcome.local
         return outcome
 
@@ -260,10 +260,10 @@ def functions_are_repeatable(algorithm: AnyAlgorithm) -> None:
     exchange = InProcess(problem, algorithm)
     state, _ = run_rounds(problem, algorithm, exchange, EVERYBODY_TWICE)
     client = client_of(problem, 1, 2, algorithm=algorithm)
-    memory, home = exchange.memories[1], client.model.home
+    memory, kept = exchange.memories[1], client.model.kept_values
 
     def once() -> list[Any]:
-        client.model.home = home
+        client.model.kept_values = kept
         download = algorithm.configure_client(state, 1, stream(3))
         personal = algorithm.personalise(client, download, memory)
         trained = algorithm.train(client, download, personal.memory)

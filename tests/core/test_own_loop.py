@@ -96,9 +96,9 @@ def test_what_a_method_holds_still_stays_and_what_is_kept_trains() -> None:
     assert digest_of(simulate(problem, make_algorithm("fedrep"), TWO))
     kept = replace(problem, keep=("2.*",))
     split = kept.split(make_algorithm("fedavg")).model
-    before = split.home
+    before = split.kept_values
     kept.trainer.train(split, TrainingJob(split.read(), points(12, 0, stream(0)), 0, stream(1)))
-    assert not torch.equal(before, split.home)  # type: ignore[arg-type]
+    assert not torch.equal(before, split.kept_values)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [name for name, method in ALGORITHMS.items() if method.steps == "gradients"])

@@ -84,7 +84,7 @@ def test_shared_first_then_kept_and_buffers_likewise() -> None:
     )
     assert model.whole.num_trainable == model.layout.num_trainable + 100
     assert len(model.read()) == model.layout.size
-    assert len(model.home) == 200  # type: ignore[arg-type]
+    assert len(model.kept_values) == 200  # type: ignore[arg-type]
 
 
 def test_a_model_can_be_put_together_and_taken_apart() -> None:
@@ -108,7 +108,7 @@ def test_what_is_kept_trains_along_as_in_any_training() -> None:
     split = replace(split, keep=("1.*",)).split(make_algorithm("fedavg")).model
     trained = sgd.train(plain, TrainingJob(start, examples, 0, stream(1)))
     theta = sgd.train(split, TrainingJob(split.read(), examples, 0, stream(1)))
-    assert torch.equal(split.export(theta, split.home), trained)
+    assert torch.equal(split.export(theta, split.kept_values), trained)
 
 
 def test_fedbn_is_fedavg_whose_clients_keep_batch_norm() -> None:

@@ -72,7 +72,7 @@ def test_what_is_kept_trains_on_noisy_gradients_as_well() -> None:
     examples = points(20, 0, stream(0))
     theta = DpSgd(ADAM, 0.0, 1.0).train(split, TrainingJob(split.read(), private(examples), 0, stream(1)))
     alone = DpSgd(ADAM, 0.0, 1.0).train(whole, TrainingJob(whole.read(), private(examples), 0, stream(1)))
-    assert torch.allclose(split.export(theta, split.home), alone, atol=1e-6)
+    assert torch.allclose(split.export(theta, split.kept_values), alone, atol=1e-6)
 
 
 class FrozenNorm(nn.Module):

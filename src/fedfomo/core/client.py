@@ -170,9 +170,9 @@ class GradientSteps:
         client.model.load(theta)
         with layer_rng(self._layers, client.model.device):
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
-        gradient, of_home = gradient.tensor_split([client.num_trainable])
-        if len(of_home) and self._purpose == TRAINING:
-            self._step_at_home(of_home)
+        gradient, of_kept = gradient.tensor_split([client.num_trainable])
+        if len(of_kept) and self._purpose == TRAINING:
+            self._step_kept(of_kept)
         theta[client.num_trainable :] = client.model.read()[client.num_trainable :]
         return gradient
 
@@ -193,11 +193,11 @@ class GradientSteps:
         num = self._client.num_trainable
         self._steppers[of](theta[:num], gradient, weight, None if follower is None else follower[:num])
 
-    def _step_at_home(self, gradient: Tensor) -> None:
-        client, of = self._client, "home"
+    def _step_kept(self, gradient: Tensor) -> None:
+        client, of = self._client, "home"  # by which name its optimiser is stored
         if of not in self._steppers:
             place = client.place(f"{self._purpose} {of}")
-            layout = client.model.home_layout
+            layout = client.model.kept_layout
             self._steppers[of] = client.trainer.stepper(layout, client.round, len(client.data.train), place)
         kept = client.model.trainable[client.num_trainable :]
         values = kept.cpu()

@@ -25,7 +25,7 @@ class ClientOutcome:
 
     memory: Any
     personalised: Tensor | None = None  # the model after the federated update; None: the budget did not suffice
-    home: Tensor | None = None  # what the client kept for itself then
+    kept_values: Tensor | None = None  # what the client kept for itself then
     trained: Tensor | None = None  # the model after local training; None if the client did not train, or diverged
     upload: Any = None
     has_upload: bool = False  # whether the upload is sent to the server: that of some methods is None
@@ -45,7 +45,7 @@ def load_memory(algorithm: AnyAlgorithm, start: FederationInfo, packed: messages
 
 
 LOCAL = "local/"
-HOME = "home"  # in what is local: the part of the model that the client keeps for itself
+KEPT = "home"  # in stored memories: the part of the model that the client keeps for itself
 
 
 def pack_memory(outcome: ClientOutcome) -> messages.Flat:
@@ -69,25 +69,25 @@ def run_client_round(
     A client whose privacy budget does not suffice is left as it was.
     """
     before, model = client.local.before, client.model
-    model.home = before.get(HOME)
+    model.kept_values = before.get(KEPT)
     try:
         personal = algorithm.personalise(client, download, memory)
-        home, after_update = model.home, score(personal.model)
+        kept, after_update = model.kept_values, score(personal.model)
         if not trains or len(client.data.train) == 0:
             return ClientOutcome(
-                personal.memory, personal.model, home=home, score_after_update=after_update, local=before
+                personal.memory, personal.model, kept_values=kept, score_after_update=after_update, local=before
             )
         trained = algorithm.train(client, download, personal.memory)
     except BudgetError:
         return ClientOutcome(memory, local=before, exceeds_budget=True)
     local = client.local.after()
-    if model.home is not None:
-        local[HOME] = model.home
+    if model.kept_values is not None:
+        local[KEPT] = model.kept_values
     is_rolled_back = messages.has_nonfinite_model(trained.memory) or not all(map(_is_finite, local.values()))
     return ClientOutcome(
         memory=memory if is_rolled_back else trained.memory,
         personalised=personal.model,
-        home=home,
+        kept_values=kept,
         trained=None if is_rolled_back else trained.model,
         upload=trained.upload,
         has_upload=can_contribute(client.data),

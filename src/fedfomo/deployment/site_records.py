@@ -23,7 +23,7 @@ def keep_model(site: SiteFolder, task: Task, outcome: ClientOutcome) -> None:
     """Put down the model that the site would use now, ready for `load_state_dict`."""
     theta, score = outcome.personalised, outcome.score_after_update
     assert theta is not None  # noqa: S101 - the caller has looked
-    task.model.home = outcome.home
+    task.model.kept_values = outcome.kept_values
     models = site.models
     models.mkdir(mode=0o700, exist_ok=True)
     state = {name: tensor.contiguous() for name, tensor in task.model.state_dict(theta).items()}

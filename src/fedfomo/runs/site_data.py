@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from fedfomo.core.data import ClientData, Examples, can_contribute
 from fedfomo.core.device import Precision
+from fedfomo.core.example_checks import check_examples
 from fedfomo.core.lazy_data import LazyExamples, as_examples, spread
 from fedfomo.core.losses import Objective
 from fedfomo.core.model import Model, prefers_channels_last
@@ -103,7 +104,7 @@ def data_faults(name: str, data: ClientData, model: Model | None, initial: Tenso
                 yield f"site '{name}': its {part} {what} hold values that are not finite"
         if model is not None and initial is not None:
             try:
-                model.check_examples(initial, examples)
+                check_examples(model, initial, examples)
             except InputError as error:
                 yield f"site '{name}', {part} data: {error}"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import Client, ComputeCost
-from fedfomo.core.client_round import HOME, ClientOutcome, load_memory, pack_memory, run_client_round, split_memory
+from fedfomo.core.client_round import KEPT, ClientOutcome, load_memory, pack_memory, run_client_round, split_memory
 from fedfomo.core.local_training import LocalState, Sgd
 from fedfomo.core.model import Model, Score
 from fedfomo.core.vectorised import Stack
@@ -110,10 +110,10 @@ class ClientRunner:
             return self._left_as_it_was(job, outcome, ledger)
         tensors: dict[str, Any] = {"memory": pack_memory(outcome)}
         if not job.trains:
-            tensors["model"] = self._exported(outcome.personalised, outcome.home)
+            tensors["model"] = self._exported(outcome.personalised, outcome.kept_values)
         elif self._privacy is not None and outcome.trained is not None:
             # Its budget may end at any time. Elsewhere the model lives on in the memory, if anywhere.
-            tensors["model"] = self._exported(outcome.trained, outcome.local.get(HOME))
+            tensors["model"] = self._exported(outcome.trained, outcome.local.get(KEPT))
         if outcome.has_upload:
             tensors["upload"] = outcome.upload
         return _FinishedJob(outcome, tensors, client.effort, ledger)
@@ -136,12 +136,12 @@ class ClientRunner:
     def _left_as_it_was(self, job: ClientJob, outcome: ClientOutcome, ledger: list[list[Any]]) -> _FinishedJob:
         """Give a client that exceeds its budget the model that it had."""
         model = self._initial if job.model is None else self._files.load(job.model)[""]
-        theta, self._model.home = self._model.take_apart(model)
+        theta, self._model.kept_values = self._model.take_apart(model)
         outcome = replace(outcome, score_after_update=self._score(job, theta))
         return _FinishedJob(outcome, {"memory": pack_memory(outcome), "model": model}, ComputeCost(), ledger)
 
-    def _exported(self, theta: Tensor | None, home: Tensor | None) -> Tensor | None:
-        return None if theta is None else self._model.export(theta, home)
+    def _exported(self, theta: Tensor | None, kept: Tensor | None) -> Tensor | None:
+        return None if theta is None else self._model.export(theta, kept)
 
     def _score(self, job: ClientJob, model: Tensor) -> Score | None:
         if not job.is_scored:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedfomo.algorithms.fedfomo.core import first_order_weights, mixing_weights
 from fedfomo.core.data import Examples
 from fedfomo.core.determinism import one_torch_thread
+from fedfomo.core.example_checks import check_examples
 from fedfomo.core.lazy_data import as_examples
 from fedfomo.core.metrics import Score
 from fedfomo.core.model import Model
@@ -68,7 +69,7 @@ def serve_site(model: Model, thetas: Mapping[str, Tensor], site: Site | Data, sc
     names, models = list(thetas), list(thetas.values())
     reference = torch.stack([theta.double() for theta in models]).mean(dim=0).float()
     with one_torch_thread():
-        model.check_examples(reference, validation)
+        check_examples(model, reference, validation)
         reference_loss, *losses = model.mean_losses([reference, *models], validation)
         distances = distances_from(reference, models, model.layout.num_trainable)
         weights = mixing_weights(first_order_weights(reference_loss, torch.tensor(losses), distances))
