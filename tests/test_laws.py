@@ -9,7 +9,9 @@ from fedfomo.algorithms import ALGORITHMS, make_algorithm
 from fedfomo.algorithms.fedfomo import RobustFedFomo
 from fedfomo.core.data import ClientData, Examples
 from fedfomo.simulation.simulate import simulate
-from fedfomo.testing import LAWS, TWO_ROUNDS, Law, digest, points_problem, with_data
+from fedfomo.testing import LAWS, Law, points_problem
+from fedfomo.testing.laws import TWO_ROUNDS
+from fedfomo.testing.toy_federation import digest, with_data
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)

@@ -20,10 +20,10 @@ from fedfomo.core.model import Model
 from fedfomo.core.parameters import Layout, Slot
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.testing import (
+from fedfomo.testing import InProcess, points_problem, run_rounds
+from fedfomo.testing.toy_federation import (
     ROUNDS,
     DivergesOnce,
-    InProcess,
     client_of,
     digest,
     federation_of,
@@ -32,8 +32,6 @@ from fedfomo.testing import (
     not_a_number,
     perceptron,
     points,
-    points_problem,
-    run_rounds,
     with_batch_norm,
     with_data,
     with_dropout,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedfomo.core.data import Examples
-from fedfomo.core.lazy_data import as_examples
+from fedfomo.core.given_data import as_examples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 

@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, WeightedRandomSampler
 
 from fedfomo.core.data import Examples
-from fedfomo.core.lazy_data import READ_AT_ONCE, LazyExamples, as_examples
+from fedfomo.core.given_data import as_examples
+from fedfomo.core.lazy_data import READ_AT_ONCE, LazyExamples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 

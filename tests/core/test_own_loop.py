@@ -17,7 +17,7 @@ from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from toy_problems import point, points, points_problem, scalar_model, targets, with_batch_norm
 
 TWO = SimulationConfig(rounds=2)

@@ -22,7 +22,8 @@ from fedfomo.errors import InputError
 from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.testing import LAWS, ROUNDS, InProcess, Law, digest, digest_of, run_rounds
+from fedfomo.testing import LAWS, InProcess, Law, run_rounds
+from fedfomo.testing.toy_federation import ROUNDS, digest, digest_of
 from toy_problems import points, points_problem, with_batch_norm
 
 TWO = SimulationConfig(rounds=2)

@@ -19,7 +19,7 @@ from fedfomo.core.trainer import Trainer
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from toy_problems import initialised, perceptron, point, points, points_problem, scalar_model, targets, with_batch_norm
 
 STEP = Trainer(lambda params: SGD(params, 0.25), epochs=1)

@@ -20,7 +20,8 @@ from fedfomo.deployment.fleet_connection import FleetConnection
 from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.io import read_lines
 from fedfomo.simulation.problem import FederatedProblem
-from fedfomo.testing import InProcess, federation_of
+from fedfomo.testing import InProcess
+from fedfomo.testing.toy_federation import federation_of
 from networks import SERVER, Network, SlowProxy, Unavailable
 from real_server import threaded
 

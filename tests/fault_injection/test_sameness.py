@@ -24,7 +24,7 @@ from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import Executor, make_executor
 from fedfomo.simulation.scheduling import Batch, BatchResult
 from fedfomo.simulation.simulate import simulate
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from killed_runs import KILLED, Alone, config_of, run_to_end
 from scorecard import Torture
 from toy_problems import points_problem

@@ -17,7 +17,7 @@ from fedfomo.privacy.dp_sgd import DpSgd
 from fedfomo.privacy.private_data import BudgetTracker, PrivateExamples, SeededNoise
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from toy_problems import initialised, perceptron, points, points_problem, with_batch_norm
 
 TWO = SimulationConfig(rounds=2)

@@ -90,7 +90,7 @@ class Pictures(Dataset[Any]):
 
 
 def test_channels_of_lazy_pictures_are_scaled_as_they_are_read() -> None:
-    from fedfomo.core.lazy_data import as_examples
+    from fedfomo.core.given_data import as_examples
 
     given = [as_examples(Pictures(brightness)) for brightness in (0.0, 10.0)]
     scaled, scaling = scaled_alike([ClientData(part, part, part) for part in given], Standardise())

@@ -15,7 +15,7 @@ from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.transport import Failures, draw_failures
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from toy_problems import KeepLines, points_problem
 
 FAILING = SimulationConfig(rounds=6, client_dropout=0.3, late_fraction=0.2)

@@ -42,7 +42,7 @@ from fedfomo.simulation.ray_executor import _Actor, collect_tensors, deserialise
 from fedfomo.simulation.scheduling import Batch, ClientJob
 from fedfomo.simulation.simulate import simulate
 from fedfomo.simulation.worker import ClientRunner, RunSetup
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from toy_problems import gradient_at, perceptron, points_problem, with_batch_norm
 
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time

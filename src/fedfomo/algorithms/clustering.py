@@ -1,4 +1,4 @@
-"""What methods share that keep one model for each cluster of clients."""
+"""Clusters of clients: a model for each, found by updates, by models, or by affinity."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import Upload, average_uploads
 from fedfomo.core.client import ClientId, FederationInfo
+from fedfomo.core.determinism import one_blas_thread
 from fedfomo.core.messages import Ids, Parameters
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import stream
@@ -119,3 +120,33 @@ def farthest_models(models: Sequence[Tensor], num: int, num_trainable: int) -> t
         chosen.append(int(gaps.argmax()))
         gaps = torch.minimum(gaps, (points - points[chosen[-1]]).norm(dim=1))
     return tuple(models[index] for index in sorted(chosen))
+
+
+def group_by_affinity(affinity: Tensor, num_groups: int) -> list[int]:
+    """Cluster clients spectrally by how they value each other; return a group number for each.
+
+    Rows are made comparable by a softmax of their standardised values over the other clients, then symmetrised.
+    """
+    num_clients = len(affinity)
+    if num_groups >= num_clients:
+        return list(range(num_clients))
+    if num_groups <= 1:
+        return [0] * num_clients
+    from sklearn.cluster import SpectralClustering  # takes seconds to import
+
+    others = ~torch.eye(num_clients, dtype=torch.bool)
+    rows = affinity[others].view(num_clients, num_clients - 1)
+    spread = rows.std(dim=1, keepdim=True).clamp(min=1e-12)
+    similarity = torch.zeros_like(affinity)
+    similarity[others] = torch.softmax((rows - rows.mean(dim=1, keepdim=True)) / spread, dim=1).flatten()
+    similarity = (similarity + similarity.T) / 2
+    clustering = SpectralClustering(num_groups, affinity="precomputed", random_state=0)
+    with one_blas_thread():
+        return clustering.fit_predict(similarity.numpy()).tolist()
+
+
+def agreement(groups: Sequence[int], found: Sequence[int]) -> float:
+    """Return the adjusted Rand index of two groupings: 1 if they are the same, about 0 if by chance."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(groups, found))

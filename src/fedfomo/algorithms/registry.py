@@ -18,8 +18,7 @@ from typing import Any, TypeVar, cast
 
 from fedfomo.algorithms.former_names import current_names
 from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
-from fedfomo.core.method_descriptions import Description, Option
-from fedfomo.core.method_names import ENTRY_POINTS, method_of
+from fedfomo.core.method_names import ENTRY_POINTS, Description, Option, method_of
 from fedfomo.core.options import option_types, read_option, written
 from fedfomo.core.user_code import load_user_module
 from fedfomo.errors import InputError, require, unknown

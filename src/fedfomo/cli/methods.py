@@ -14,8 +14,7 @@ import msgspec
 import tyro
 
 from fedfomo.cli.terminal import console, parse, warn
-from fedfomo.core.method_descriptions import Description
-from fedfomo.core.method_names import installed_methods, label_of
+from fedfomo.core.method_names import Description, installed_methods, label_of
 from fedfomo.errors import InputError
 
 

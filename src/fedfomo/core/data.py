@@ -108,6 +108,24 @@ class Examples:
         return Examples(tree_map(change, self.inputs), tree_map(change, self.labels))
 
 
+class UnreadableExamples(Examples):
+    """Examples whose inputs and labels cannot be had as such; a subclass says why."""
+
+    def refusal(self, what: str) -> InputError:
+        """Return the error of whoever asks for inputs or labels."""
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Refuse."""
+        raise self.refusal("inputs")
+
+    @property
+    def labels(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Refuse."""
+        raise self.refusal("labels")
+
+
 @dataclass(frozen=True)
 class ClientData:
     """What one client owns: it trains on one set, evaluates models on the second, and is tested on the third."""

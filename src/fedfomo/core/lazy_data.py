@@ -1,67 +1,31 @@
-"""Examples that are read batch by batch from a map-style data set, which may be larger than memory.
-
-Every reading of an example has a seed of its own, made of the pass (in training: seed, purpose, round, client and
-epoch) and of its index. Random transforms draw from that seed through the default generators of torch, NumPy and
-Python; so they vary from epoch to epoch, and do not depend on the number of workers or on interruptions.
-"""
+"""Examples that are read batch by batch from a map-style data set, which may be larger than memory."""
 
 from __future__ import annotations
 
-import multiprocessing
-import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import (
-    DataLoader,
     Dataset,
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
     Subset,
-    TensorDataset,
-    default_collate,
 )
 
-from fedfomo.core.data import Examples
-from fedfomo.core.rng import derived_seed, forked_rng, state_seed
-from fedfomo.core.trees import Tree, as_tree, described, leaves, moved, stacked, tree_map
+from fedfomo.core.batch_reading import Batch, BatchPlan, Collate, read_batch, read_by_workers, widened
+from fedfomo.core.data import Examples, UnreadableExamples
+from fedfomo.core.rng import state_seed
+from fedfomo.core.trees import Tree, leaves, tree_map
 from fedfomo.errors import InputError, require
-
-Collate = Callable[[list[Any]], Any]
-"""From the examples of a batch, as the data set gives them, to a pair (inputs, labels)."""
 
 FIXED = 0  # the seed of a pass whose transforms are the same every time: evaluation
 READ_AT_ONCE = 16 * 2**20  # bytes of inputs in a batch for evaluation; feature maps take a multiple of that
 
 
-class Batch(Examples):
-    """Examples that were read, in the form in which their collate function put them."""
-
-    _size: int
-
-    def __init__(self, inputs: Tree, labels: Tree, size: int) -> None:
-        for name, value in {"inputs": inputs, "labels": labels, "_size": size}.items():
-            object.__setattr__(self, name, value)  # examples are frozen
-
-    def __len__(self) -> int:
-        return self._size
-
-    def _with_inputs(self, inputs: Tree) -> Batch:
-        return Batch(inputs, self.labels, self._size)
-
-    def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; itself if it is there."""
-        if all(tensor.device == device for tensor in leaves((self.inputs, self.labels))):
-            return self
-        return Batch(moved(self.inputs, device), moved(self.labels, device), self._size)
-
-
-class LazyExamples(Examples):
+class LazyExamples(UnreadableExamples):
     """Examples of a map-style data set, read when a batch needs them."""
 
     source: Any  # with __len__ and __getitem__
@@ -101,15 +65,12 @@ class LazyExamples(Examples):
         """They are read batch by batch."""
         return True
 
-    @property
-    def inputs(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Refuse."""
-        raise _refusal("inputs")
-
-    @property
-    def labels(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Refuse."""
-        raise _refusal("labels")
+    def refusal(self, what: str) -> InputError:
+        """Say that they cannot be read all at once."""
+        return InputError(
+            f"this method, or option, works on the {what} of all examples at once, and these are read lazily: choose"
+            " another, or give tensors in memory: (inputs, labels)"
+        )
 
     @property
     def known_labels(self) -> Tree:
@@ -121,7 +82,7 @@ class LazyExamples(Examples):
             listed = getattr(source, name, None)
             if listed is not None and hasattr(listed, "__len__") and len(listed) == _length(source):
                 try:
-                    return _whole(torch.as_tensor(listed)[self.indices])
+                    return widened(torch.as_tensor(listed)[self.indices])
                 except (TypeError, ValueError, RuntimeError):
                     return None  # a list of something else
         return None
@@ -149,7 +110,7 @@ class LazyExamples(Examples):
 
     def read(self) -> Batch:
         """Read all of them at once."""
-        return _read(self.source, self.collate, self.indices.tolist(), self.draw)
+        return read_batch(self.source, self.collate, self.indices.tolist(), self.draw)
 
     def to(self, device: torch.device) -> Batch:
         """Read all of them at once, onto a device."""
@@ -168,7 +129,7 @@ class LazyExamples(Examples):
         """Read the examples in order, in batches of this size, or of less where inputs are large."""
         if len(self) == 0:
             return iter(())
-        first = _read(self.source, self.collate, self.indices[:1].tolist(), self.draw)
+        first = read_batch(self.source, self.collate, self.indices[:1].tolist(), self.draw)
         bytes_each = sum(tensor.nbytes for tensor in leaves(first.inputs))
         size = min(size, max(1, READ_AT_ONCE // max(1, bytes_each)))
         return self._read_by(self.indices.split(size))
@@ -182,8 +143,8 @@ class LazyExamples(Examples):
     def _read_by(self, batches: Sequence[Tensor]) -> Iterator[Batch]:
         plan = [indices.tolist() for indices in batches]
         if self.num_workers == 0:
-            return (_read(self.source, self.collate, indices, self.draw) for indices in plan)
-        return _read_by_workers(_Batches(self.source, self.collate, plan, self.draw), self.num_workers)
+            return (read_batch(self.source, self.collate, indices, self.draw) for indices in plan)
+        return read_by_workers(BatchPlan(self.source, self.collate, plan, self.draw), self.num_workers)
 
     def _with(self, **changes: Any) -> LazyExamples:
         return LazyExamples(**{**vars(self), **changes})
@@ -201,160 +162,11 @@ def spread(examples: Examples, most: int) -> Examples:
     return examples.take(torch.linspace(0, len(examples) - 1, min(len(examples), most)).long()).read()
 
 
-def as_examples(data: Any) -> Examples:
-    """Take a pair of tensors or arrays, or a map-style `Dataset`, or a `DataLoader` for its collate and workers.
-
-    Pairs, lists and `TensorDataset` are in memory; any other data set is read lazily.
-    """
-    examples = _given(data)
-    if examples.is_lazy or all(_whole(labels) is labels for labels in leaves(examples.labels)):
-        return examples
-    return Examples(examples.inputs, tree_map(_whole, examples.labels))
-
-
-def _given(data: Any) -> Examples:
-    if isinstance(data, Examples):
-        return data
-    if isinstance(data, tuple):
-        require(len(data) == 2, f"{len(data)} parts where inputs and labels were expected")
-        return Examples(_in_memory(data[0], "inputs"), _in_memory(data[1], "labels"))
-    if isinstance(data, DataLoader):
-        return _of_loader(data)
-    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-        return Examples(*data.tensors)
-    if type(data) is Subset:
-        return as_examples(data.dataset).take(torch.as_tensor(data.indices, dtype=torch.int64))
-    if isinstance(data, list):
-        require(len(data) > 0, "an empty list says nothing of its shapes: give empty tensors instead")
-        return Examples(*_pair_of(_collated(data, None, range(len(data)))))
-    return LazyExamples(data)
-
-
-def _of_loader(loader: DataLoader[Any]) -> LazyExamples:
-    """Take what a loader knows of reading; order and batch size are the trainer's."""
-    kind = type(loader.sampler).__name__
-    is_plain = isinstance(loader.sampler, SequentialSampler | RandomSampler) and not getattr(
-        loader.sampler, "replacement", False
-    )
-    way_out = "shuffling is the trainer's: give a loader without a sampler of its own"
-    require(is_plain, f"the DataLoader draws by a {kind}, which would be left out: {way_out}")
-    require(loader.worker_init_fn is None, "the DataLoader's worker_init_fn would be left out: do that in the Dataset")
-    is_default = loader.collate_fn is default_collate
-    return LazyExamples(loader.dataset, None if is_default else loader.collate_fn, loader.num_workers)
-
-
 def _length(source: Any) -> int:
     is_mapped = hasattr(source, "__len__") and hasattr(source, "__getitem__")
     if not is_mapped or isinstance(source, IterableDataset | Mapping | str):
         raise InputError(f"{type(source).__name__} has no length: give (inputs, labels) or a map-style Dataset")
     return len(source)
-
-
-def _read(source: Any, collate: Collate | None, indices: Sequence[int], draw: int) -> Batch:
-    """Read a batch, every example from its own seed."""
-    if not indices:
-        return Batch(torch.empty(0), torch.empty(0), 0)
-    with forked_rng() as seed_all:
-        items: list[Any] = []
-        for index in indices:
-            seed_all(derived_seed(draw, index))
-            try:
-                items.append(source[index])
-            except Exception as error:
-                error.add_note(f"reading example {index} of the {type(source).__name__}")
-                raise
-        seed_all(derived_seed(draw, "batch", *indices[:1]))
-        inputs, labels = _pair_of(_collated(items, collate, indices))
-    return Batch(inputs, tree_map(_whole, labels), len(indices))
-
-
-def _collated(items: list[Any], collate: Collate | None, indices: Sequence[int]) -> Any:
-    if collate is not None:
-        return collate(items)
-    for index, item in zip(indices, items, strict=True):
-        is_pair = isinstance(item, tuple | list) and len(item) == 2
-        way_out = "or give a collate function that makes (inputs, labels) of such examples"
-        require(
-            is_pair, f"example {index} of the Dataset is a {type(item).__name__}, not a pair (input, label), {way_out}"
-        )
-    return tuple(
-        stacked([item[place] for item in items], what, indices) for place, what in enumerate(("inputs", "labels"))
-    )
-
-
-def _pair_of(collated: Any) -> tuple[Tree, Tree]:
-    is_pair = isinstance(collated, tuple | list) and len(collated) == 2
-    require(is_pair, f"the collate function gives {described(collated)}: it must give a pair (inputs, labels)")
-    return collated[0], collated[1]
-
-
-def _in_memory(values: Any, what: str) -> Tree:
-    try:
-        tree = as_tree(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"the {what} cannot become a tensor of numbers ({error})") from None
-    is_rows = all(tensor.dim() > 0 for tensor in leaves(tree))
-    require(is_rows, f"the {what} are one number, not one row per example")
-    return tree
-
-
-def _whole(labels: Tensor) -> Tensor:
-    """Widen whole numbers, which torch's losses take in one width only."""
-    return labels.long() if labels.dtype in (torch.int8, torch.int16, torch.int32) else labels
-
-
-def _refusal(what: str) -> InputError:
-    return InputError(
-        f"this method, or option, works on the {what} of all examples at once, and these are read lazily: choose"
-        " another, or give tensors in memory: (inputs, labels)"
-    )
-
-
-class _Batches(Dataset[Any]):
-    """Whole batches, read in a worker process."""
-
-    def __init__(self, source: Any, collate: Collate | None, plan: list[list[int]], draw: int) -> None:
-        self._given = source, collate
-        self._plan = plan
-        self._draw = draw
-
-    def __len__(self) -> int:
-        return len(self._plan)
-
-    def __getitem__(self, number: int) -> tuple[Tree, Tree, int] | InputError:
-        try:
-            batch = _read(*self._given, self._plan[number], self._draw)
-        except InputError as error:
-            return error  # a loader would bury it in the worker's traceback
-        return batch.inputs, batch.labels, len(batch)
-
-
-def _read_by_workers(batches: _Batches, num_workers: int) -> Iterator[Batch]:
-    context = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    # The loader draws a seed for its workers, which nothing here uses: not from the generator of the layers.
-    loader: Iterable[Any] = DataLoader(
-        batches,
-        batch_size=None,
-        num_workers=min(num_workers, len(batches)),
-        collate_fn=_as_it_is,
-        multiprocessing_context=context,
-        generator=torch.Generator(),
-    )
-    with warnings.catch_warnings():
-        # Python warns of forking beside threads, for locks that these may hold; reading uses none of those.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        iterator = iter(loader)
-    try:
-        for found in iterator:
-            if isinstance(found, InputError):
-                raise found
-            yield Batch(*found)
-    finally:
-        del iterator  # ends its processes; left to the collector of cycles, that takes seconds
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 class _Rows(Dataset[Any]):

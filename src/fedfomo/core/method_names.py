@@ -1,9 +1,14 @@
-"""How methods are written: `fedfomo`, `my_methods.py:MyMethod`, and with a name of one's own, `fomo5=fedfomo`."""
+"""Methods by name, and descriptions of them, without torch: commands that list methods should not take seconds.
+
+A method is written `fedfomo`, or `my_methods.py:MyMethod`; with a name of one's own, `fomo5=fedfomo`.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from typing import Any
 
 OWN_NAME = re.compile(r"([\w][\w.-]*)=(.+)", re.DOTALL)
 
@@ -38,3 +43,24 @@ def split_options(written: str) -> tuple[str, list[str]]:
     if not colon or "=" not in last:
         return written, []
     return written.removesuffix(f":{last}"), last.split(",")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method."""
+
+    name: str
+    default: Any
+    help: str
+    type: Any = None  # with its bounds: Annotated[float, Meta(ge=0)]; the list of methods does without
+
+
+@dataclass(frozen=True)
+class Description:
+    """A method in a few words."""
+
+    summary: str
+    paper: str
+    sends: str
+    compute: str
+    options: list[Option]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
-from fedfomo.core.code_digest import spelled
 from fedfomo.core.data import Examples
 from fedfomo.core.lazy_data import as_lazy
 from fedfomo.core.local_training import LocalTrainer, Penalty, Place, ProximalTerm, Stepper, TrainingJob
@@ -19,6 +18,7 @@ from fedfomo.core.model import Model
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import forked_rng, layer_seed
 from fedfomo.core.trees import Tree
+from fedfomo.core.user_code import spelled
 from fedfomo.errors import InputError, require
 
 

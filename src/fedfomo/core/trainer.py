@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from fedfomo.core.code_digest import spelled
 from fedfomo.core.data import Examples
 from fedfomo.core.device import autocast, refuse_slow_bfloat16
 from fedfomo.core.local_training import LocalTrainer, Place, Stepper, TrainingJob
@@ -21,6 +20,7 @@ from fedfomo.core.model import Model
 from fedfomo.core.optimizer_state import encode_state, load_state
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import forked_rng, layer_rng
+from fedfomo.core.user_code import spelled
 from fedfomo.errors import InputError, require
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedfomo.core.client import BudgetError
-from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.data import ClientData, Examples, UnreadableExamples
 from fedfomo.errors import InputError
 from fedfomo.privacy.accountant import Ledger, Query, Records, added
 
@@ -102,7 +102,7 @@ class BudgetTracker:
             raise BudgetError
 
 
-class PrivateExamples(Examples):
+class PrivateExamples(UnreadableExamples):
     """Examples of one client that are read only by trainers and evaluators that add noise and charge the ledger."""
 
     records: tuple[Records, ...]  # whose ledger it is
@@ -198,17 +198,17 @@ class PrivateExamples(Examples):
 
     def _refuse_sample(self) -> None:
         if self.sample is not None:
-            raise InputError("this method cuts up a random sample of private examples, which nobody knows the price of")
+            raise InputError(
+                "this method takes a part of a random sample of private examples, which the privacy accountant does not"
+                " support: choose another method, or leave out --privacy"
+            )
 
-    @property
-    def inputs(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Refuse."""
-        raise _refusal("inputs")
-
-    @property
-    def labels(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Refuse."""
-        raise _refusal("labels")
+    def refusal(self, what: str) -> InputError:
+        """Say that private examples are read by queries alone."""
+        return InputError(
+            f"this method reads the {what} of private examples itself, past the noise: it cannot run with privacy;"
+            " choose another method, or leave out --privacy"
+        )
 
 
 def make_private(data: ClientData, tracker: BudgetTracker) -> ClientData:
@@ -217,11 +217,4 @@ def make_private(data: ClientData, tracker: BudgetTracker) -> ClientData:
         PrivateExamples(data.train, ("training",), tracker),
         PrivateExamples(data.validation, ("validation",), tracker),
         data.test,
-    )
-
-
-def _refusal(what: str) -> InputError:
-    return InputError(
-        f"this method reads the {what} of private examples itself, past the noise: it cannot run with privacy;"
-        " choose another method, or leave out --privacy"
     )

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.algorithms.clustering import agreement, group_by_affinity
 from fedfomo.algorithms.registry import file_of, find_algorithm
 from fedfomo.core.algorithm import AnyAlgorithm
-from fedfomo.core.clustering import agreement, group_by_affinity
 from fedfomo.core.local_training import LocalTrainer
 from fedfomo.core.method_names import method_of
 from fedfomo.engine.run_dir import RunDirectory

@@ -19,7 +19,8 @@ from torch.utils.data import Dataset
 from fedfomo.core.data import ClientData, Examples, can_contribute
 from fedfomo.core.device import Precision
 from fedfomo.core.example_checks import check_examples
-from fedfomo.core.lazy_data import LazyExamples, as_examples, spread
+from fedfomo.core.given_data import as_examples
+from fedfomo.core.lazy_data import LazyExamples, spread
 from fedfomo.core.losses import Objective
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.rng import layer_rng, stream

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedfomo.core.data import Examples
-from fedfomo.core.lazy_data import LazyExamples, as_examples
+from fedfomo.core.given_data import as_examples
+from fedfomo.core.lazy_data import LazyExamples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError, listed, reading, require
 from fedfomo.sites.load_sites import Labels, Sites, load_tables

@@ -20,7 +20,7 @@ from fedfomo.algorithms.fedfomo.core import first_order_weights, mixing_weights
 from fedfomo.core.data import Examples
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.example_checks import check_examples
-from fedfomo.core.lazy_data import as_examples
+from fedfomo.core.given_data import as_examples
 from fedfomo.core.metrics import Score
 from fedfomo.core.model import Model
 from fedfomo.core.vectors import distances_from, mix

@@ -10,13 +10,13 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Tensor
 
+from fedfomo.algorithms.clustering import group_by_affinity
 from fedfomo.algorithms.fedavg import group_averages
 from fedfomo.algorithms.fedfomo import state as paper
 from fedfomo.algorithms.fedfomo.core import FedFomo
 from fedfomo.algorithms.fedfomo.state import Download, EvaluationWeights, Upload
 from fedfomo.algorithms.registry import register
 from fedfomo.core.client import ClientId, FederationInfo
-from fedfomo.core.clustering import group_by_affinity
 from fedfomo.core.messages import Parameters
 from fedfomo.core.options import CountOrZero
 from fedfomo.core.vectors import distances_from

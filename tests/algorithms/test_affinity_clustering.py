@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfomo.core.clustering import group_by_affinity
+from fedfomo.algorithms.clustering import group_by_affinity
 from fedfomo.core.rng import stream
 from toy_problems import numbers
 
