@@ -6,11 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfomo.core.data import Examples
+from fedfomo.algorithms import make_algorithm
+from fedfomo.core import vectorised
+from fedfomo.core.data import ClientData, Examples
 from fedfomo.core.local_training import ProximalTerm, Sgd, TrainingJob
 from fedfomo.core.model import Model
+from fedfomo.core.networks import NETWORKS
 from fedfomo.core.rng import stream
 from fedfomo.core.vectorised import Stack, per_example
+from fedfomo.simulation.config import SimulationConfig
+from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.simulate import simulate
 from toy_problems import initialised, perceptron, points, with_batch_norm, with_dropout
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -128,6 +134,65 @@ class Branches(nn.Module):
 )
 def test_what_cannot_or_should_not_be_stacked_is_not(build: Callable[[], nn.Module]) -> None:
     assert Stack.of(initialised(build), points(6, 0, stream(0))) is None
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(2, 5, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
+        *(nn.Conv2d(5, 4, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)),
+    )
+
+
+def images(size: int, seed: int) -> Examples:
+    rng = stream(seed)
+    return Examples(torch.randn(size, 2, 8, 8, generator=rng), torch.randint(3, (size,), generator=rng))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_convolutions_are_stacked_on_accelerators_and_give_what_they_give_alone(
+    channels_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(initialised(convolutions).architecture, channels_last=channels_last)
+    assert Stack.of(model, images(6, 0)) is None  # on this processor it would be no gain
+    monkeypatch.setattr(vectorised, "pays", lambda model: True)  # as on an accelerator
+    stack, sgd = Stack.of(model, images(6, 0)), Sgd(batch_size=5, epochs=2, momentum=0.5)
+    assert stack is not None
+
+    def tasks() -> list[TrainingJob]:
+        sizes = enumerate((12, 3, 20, 0))
+        return [TrainingJob(model.read() + 0.01 * n, images(size, n), 1, stream(7, n)) for n, size in sizes]
+
+    trained = stack.train(sgd, tasks())
+    for one, task in zip(trained, tasks(), strict=True):
+        torch.testing.assert_close(one, sgd.train(model, task), **CLOSE)
+    pairs = [(theta, images(9, n)) for n, theta in enumerate(trained)]
+    for (theta, examples), score in zip(pairs, stack.score(pairs), strict=True):
+        alone = model.score(theta, examples)
+        assert score.loss == pytest.approx(alone.loss, rel=1e-5)
+        assert score.metric == alone.metric
+
+
+@pytest.mark.parametrize("network", ["small_cnn", "mcmahan_cnn"])
+def test_a_federation_of_convolutions_is_the_same_stacked_and_one_by_one(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectorised, "pays", lambda model: True)  # as on an accelerator
+    module = NETWORKS[network]((1, 28, 28), 3)
+    model = Model(module, channels_last=True)
+
+    def some(size: int, seed: int) -> Examples:
+        rng = stream(seed)
+        return Examples(torch.randn(size, 1, 28, 28, generator=rng), torch.randint(3, (size,), generator=rng))
+
+    clients = [ClientData(some(12, 3 * n), some(6, 3 * n + 1), some(6, 3 * n + 2)) for n in range(3)]
+    problem = FederatedProblem(model, model.read(), clients, Sgd(epochs=1, batch_size=5), seed=0)
+    assert problem.stack_of(model) is not None
+    stacked, alone = (
+        simulate(problem, make_algorithm("fedfomo"), SimulationConfig(rounds=2, vectorise=together)).models
+        for together in (True, False)
+    )
+    for client, theta in alone.items():
+        torch.testing.assert_close(stacked[client], theta, rtol=1e-3, atol=1e-5)
 
 
 def test_labels_of_several_values_are_stacked_too() -> None:

@@ -106,7 +106,7 @@ class Layout:
         return torch.cat([torch.arange(slot.start, slot.stop) for slot in inside])
 
     def views(self, theta: Tensor) -> dict[str, Tensor]:
-        """Name the pieces of θ; the pieces share its memory."""
+        """Name the pieces of θ, or of several that are stacked; the pieces share its memory."""
         return {slot.name: self._view(theta, slot) for slot in self.slots}
 
     def trainable_views(self, vector: Tensor) -> dict[str, Tensor]:
@@ -114,11 +114,15 @@ class Layout:
         return {slot.name: self._view(vector, slot) for slot in self.slots if slot.start < self.num_trainable}
 
     def _view(self, vector: Tensor, slot: Slot) -> Tensor:
-        piece = vector[slot.start : slot.stop]
+        piece, stacked = vector[..., slot.start : slot.stop], vector.shape[:-1]
         if self.channels_last and len(slot.shape) == 4:
             out, channels, height, width = slot.shape
-            return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
-        return piece.view(slot.shape)
+            return piece.view((*stacked, out, height, width, channels)).movedim(-1, -3)
+        return piece.view((*stacked, *slot.shape))
+
+    def flat(self, piece: Tensor) -> Tensor:
+        """Return what would be one slot's piece of stacked θs, such as its gradients, as it lies in them."""
+        return (piece.movedim(-3, -1) if self.channels_last and piece.dim() == 5 else piece).flatten(1)
 
     def flatten(self, module: nn.Module) -> Tensor:
         """Copy a module's tensors into a new θ."""

@@ -48,16 +48,13 @@ class Stack:
 
         Wrong: layers that draw random numbers, keep statistics, or look across the examples of a batch, and losses
         that return a mean only, or one in which examples count differently, or that look across a batch themselves.
-        No gain: convolutions (side by side they become grouped ones, which are slow) and large networks.
+        No gain: see `pays`.
         """
         layout = model.layout
         loss = per_example(model.criterion)
-        pays = layout.size <= MOST_PARAMETERS and all(len(slot.shape) <= 2 for slot in layout.slots)
-        if model.device.type != "cpu":
-            pays = True  # an accelerator is idle unless it is given much to do at once
         is_weighted = getattr(model.criterion, "weight", None) is not None
         if (
-            not pays
+            not pays(model)
             or is_weighted
             or layout.size > layout.num_trainable
             or not _moves_whole(model)
@@ -84,7 +81,8 @@ class Stack:
         """Do what `sgd.train` does to each task, for all of them at once."""
         device = self._model.device
         thetas = torch.stack([task.start for task in tasks]).to(device)
-        leaves = {name: view.detach().requires_grad_() for name, view in self._views(thetas).items()}
+        views = self._model.layout.views(thetas)
+        leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
         inputs, labels = _side_by_side([task.examples for task in tasks], device)
         batches, weights = (part.to(device) for part in _plan(sgd, tasks))
         rates = torch.tensor([sgd.learning_rate_in(task.round) for task in tasks], device=device)[:, None]
@@ -101,7 +99,7 @@ class Stack:
             losses = self._loss(outputs.flatten(0, 1), labels[row, chosen].flatten(0, 1))
             total = (losses.view(weight.shape) * weight).sum()
             pieces = torch.autograd.grad(total, list(leaves.values()))
-            gradient = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
+            gradient = torch.cat([self._model.layout.flat(piece) for piece in pieces], dim=1)
             if sgd.weight_decay:
                 gradient.add_(thetas, alpha=sgd.weight_decay)
             for client, task in constrained:
@@ -158,15 +156,22 @@ class Stack:
 
     def _forward(self, thetas: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._outputs(self._views(thetas), inputs)
+            return self._outputs(self._model.layout.views(thetas), inputs)
 
     def _outputs(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
         with autocast(self._model.device, self._model.precision):
             return self._network(weights, inputs).float()
 
-    def _views(self, thetas: Tensor) -> dict[str, Tensor]:
-        slots = self._model.layout.slots
-        return {slot.name: thetas[:, slot.start : slot.stop].unflatten(1, slot.shape) for slot in slots}
+
+def pays(model: Model) -> bool:
+    """Tell whether models side by side are faster than one after the other, as far as device and network tell.
+
+    An accelerator is idle unless it is given much to do at once. On a CPU, small perceptrons gain; convolutions, which
+    become grouped ones, neither gain nor lose, and large networks fill a core by themselves.
+    """
+    layout = model.layout
+    is_small = layout.size <= MOST_PARAMETERS and all(len(slot.shape) <= 2 for slot in layout.slots)
+    return is_small or model.device.type != "cpu"
 
 
 def _moves_whole(model: Model) -> bool:
