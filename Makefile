@@ -5,7 +5,7 @@ DATA := data
 COMPILE := $(VENV)-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links
 
-.PHONY: demo test test-deployment examples-training docs torture golden check bench bench-images format lock audit clean
+.PHONY: demo test test-deployment examples-training docs torture golden check bench bench-membership bench-images format lock audit clean
 
 demo: $(VENV)/demo-ready
 	$(BIN)/fedfomo demo
@@ -48,9 +48,14 @@ docs: $(VENV)-docs/ready
 	@echo "open $(VENV)-docs/site/index.html in a browser"
 
 bench: $(VENV)/ready
-	for name in paper_workload small_clients growth large_model model_store private_step membership; do \
+	for name in training_step paper_workload small_clients growth whole_run large_model model_store private_step; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; \
 	done
+	$(BIN)/python benchmarks/page.py
+
+# What privacy hides: no matter of speed.
+bench-membership: $(VENV)/ready
+	$(BIN)/python benchmarks/membership.py
 
 # Takes minutes: 20,000 images in files.
 bench-images: $(VENV)/ready

@@ -6,10 +6,9 @@ import os
 import resource
 import tempfile
 from pathlib import Path
-from statistics import median
 
 import torch
-from measure import RoundTimer, gaussian_clients, report, seconds
+from measure import RoundTimer, gaussian_clients, in_turn, ratios, report, spread
 from torch import nn
 
 from fedfomo.algorithms.fedfomo import FedFomo
@@ -30,7 +29,7 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(784, 2944), nn.ReLU(), nn.Linear(2944, 2940), nn.ReLU(), nn.Linear(2940, 10))
 
 
-def main(repetitions: int = 5) -> None:
+def main(repetitions: int = 9) -> None:
     """Time mixing and storing beside plain copies of the same bytes, then whole rounds."""
     cores = os.cpu_count() or 1
     model = Model(perceptron())
@@ -38,13 +37,17 @@ def main(repetitions: int = 5) -> None:
     models = [theta + 0.001 * torch.randn(len(theta)) for _ in range(DOWNLOADS + 1)]
     shares = torch.full((DOWNLOADS + 1,), 1 / (DOWNLOADS + 1), dtype=torch.float64)
     with one_torch_thread(), tempfile.TemporaryDirectory() as folder:
-        copying = median([seconds(lambda: [one.clone() for one in models]) for _ in range(repetitions)])
-        mixing = median([seconds(lambda: mix(theta, models, shares)) for _ in range(repetitions)])
-        measuring = median(
-            [seconds(lambda: distances_from(theta, models, len(theta), "l2")) for _ in range(repetitions)]
-        )
         files = TensorStore(Path(folder), durable=False)
-        storing = median([seconds(lambda: files.save("one.safetensors", {"model": theta})) for _ in range(repetitions)])
+        contenders = {
+            "copying six models": lambda: [one.clone() for one in models],
+            "mixing six models": lambda: mix(theta, models, shares),
+            "six distances": lambda: distances_from(theta, models, len(theta), "l2"),
+            "storing six models, one after the other": lambda: [
+                files.save("one.safetensors", {"model": theta}) for _ in models
+            ],
+        }
+        times = in_turn(contenders, repetitions)
+    copying = times.pop("copying six models")
     problem = FederatedProblem(model, theta, gaussian_clients(CLIENTS, 784), Sgd(epochs=1), seed=0)
     timer = RoundTimer()
     result = simulate(
@@ -55,11 +58,9 @@ def main(repetitions: int = 5) -> None:
         "large_model",
         {
             "parameters": len(theta),
-            "seconds, copying six models": copying,
-            "mixing six models, in copies": mixing / copying,
-            "six distances, in copies": measuring / copying,
-            "storing one model, in copies of one": storing / copying * len(models),
-            "seconds a round": median(timer.rounds()[1:]),
+            "seconds, copying six models": spread(copying),
+            **{f"{name}, in copies": ratios(took, copying) for name, took in times.items()},
+            "seconds a round": spread(timer.rounds()[1:]),
             "share of the workers' time that is training and scoring": (spent.training + spent.scoring) / spent.all,
             "megabytes, coordinating process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "megabytes, largest worker": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,

@@ -6,18 +6,21 @@ import json
 import multiprocessing
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
-from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 
 from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.determinism import processor
 from fedfomo.simulation.callbacks import Callback, FinishedRound
+from fedfomo.simulation.process_utils import use_huge_pages
 
 RESULTS = Path(__file__).parent.parent / "results" / "benchmarks"
 
@@ -29,32 +32,81 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _multiply(size: int, repetitions: int, barrier: Barrier, answer: Connection) -> None:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return the median of repetitions, and the lowest and the highest; of many, those without a tenth at each end."""
+    tenth = len(values) // 10
+    kept = sorted(values)[tenth : len(values) - tenth]
+    return {"median": median(values), "lowest": kept[0], "highest": kept[-1]}
+
+
+def ratios(dividends: Sequence[float], divisors: Sequence[float]) -> dict[str, float]:
+    """Return the spread of ratios of what was timed in the same repetition."""
+    return spread([one / other for one, other in zip(dividends, divisors, strict=True)])
+
+
+def in_turn(contenders: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
+    """Time every contender once a repetition, after one call that is not counted."""
+    for work in contenders.values():
+        work()
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repetitions):
+        for name, work in contenders.items():
+            times[name].append(seconds(work))
+    return times
+
+
+_SIZE = 1024  # of the matrices
+_BATCH, _SIDE = 50, 14  # of the convolution: the second of the paper's network, which has most of its work
+
+
+def _peak_contenders() -> dict[str, tuple[Callable[[], object], float]]:
+    """Return what may set the peak, each with its floating-point operations: products by two libraries, a layer."""
+    ours, theirs = torch.randn(_SIZE, _SIZE), np.random.default_rng(0).random((_SIZE, _SIZE), dtype=np.float32)
+    layer = torch.nn.Conv2d(32, 64, 3).to(memory_format=torch.channels_last)
+    images = torch.randn(_BATCH, 32, _SIDE, _SIDE).contiguous(memory_format=torch.channels_last)
+    return {
+        "torch": (lambda: ours @ ours, 2 * _SIZE**3),
+        "OpenBLAS": (lambda: theirs @ theirs, 2 * _SIZE**3),
+        "convolution": (lambda: layer(images), 2 * _BATCH * (_SIDE - 2) ** 2 * 64 * 32 * 9),
+    }
+
+
+def _measure_peak(lasting: float, barrier: Barrier, answer: Connection) -> None:
     torch.set_num_threads(1)
-    matrix = torch.randn(size, size)
-    matrix @ matrix
-    barrier.wait()
-    took = median(seconds(lambda: matrix @ matrix) for _ in range(repetitions))
-    answer.send_bytes(str(2 * size**3 / took).encode())
+    use_huge_pages()
+    found: dict[str, float] = {}
+    with threadpool_limits(1), torch.no_grad():
+        for name, (work, operations) in _peak_contenders().items():
+            work()
+            barrier.wait()
+            calls, started = 0, time.perf_counter()
+            while (took := time.perf_counter() - started) < lasting:
+                work()
+                calls += 1
+            found[name] = calls * operations / took
+    answer.send_bytes(json.dumps(found).encode())
 
 
-def gemm_peak(processes: int, size: int = 1024, repetitions: int = 150) -> float:
-    """Return the floating-point operations a second that matrix products keep up in that many processes at once.
+def measure_peak(processes: int, lasting: float = 0.5) -> dict[str, float]:
+    """Return the floating-point operations a second that so many processes keep up at once, by what they compute.
 
-    A core that others share has lucky moments; what a round of many seconds is compared with is the usual one.
+    A core that others share has lucky moments; what a round of many seconds is compared with is what a while brings.
     """
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(processes)
     answers: list[Connection] = []
     for _ in range(processes):
         ours, theirs = context.Pipe()
-        context.Process(target=_multiply, args=(size, repetitions, barrier, theirs)).start()
+        context.Process(target=_measure_peak, args=(lasting, barrier, theirs)).start()
         answers.append(ours)
-    return sum(float(answer.recv_bytes()) for answer in answers)
+    found: list[dict[str, float]] = [json.loads(answer.recv_bytes()) for answer in answers]
+    return {name: sum(one[name] for one in found) for name in found[0]}
 
 
 def digits_clients(number: int) -> list[ClientData]:
     """Give every client 100 digits for training and validation, and 20 to be scored on, drawn with replacement."""
+    from sklearn.datasets import load_digits  # a hundred megabytes, which others should not have
+
     images, labels = load_digits(return_X_y=True)
     inputs = torch.tensor(images / 16, dtype=torch.float32).view(-1, 1, 8, 8)
     digits = Examples(inputs, torch.tensor(labels))
@@ -80,6 +132,7 @@ class RoundTimer(Callback):
     def __init__(self) -> None:
         self._ends: list[float] = []
         self._last = 0.0  # when anything was heard of last
+        self._paused: dict[int, float] = {}  # seconds, by how many rounds were done
 
     def start(self, rounds_done: int) -> None:
         """Note the beginning."""
@@ -93,6 +146,11 @@ class RoundTimer(Callback):
         """Note the end of a round."""
         self._ends.append(time.perf_counter())
 
+    def pause(self, work: Callable[[], object]) -> None:
+        """Do something between two rounds that counts to neither."""
+        took = seconds(work)
+        self._paused[len(self._ends) - 1] = self._paused.get(len(self._ends) - 1, 0.0) + took
+
     @property
     def started(self) -> float:
         """When the first round began."""
@@ -104,16 +162,22 @@ class RoundTimer(Callback):
 
     def rounds(self) -> list[float]:
         """Return how long each round took."""
-        return [after - before for before, after in zip(self._ends, self._ends[1:], strict=False)]
+        pairs = enumerate(zip(self._ends, self._ends[1:], strict=False))
+        return [after - before - self._paused.get(number, 0.0) for number, (before, after) in pairs]
 
 
-def report(name: str, figures: dict[str, Any]) -> None:
+def report(name: str, figures: dict[str, Any], command: str = "make bench") -> None:
     """Print figures and keep them as JSON."""
-    print(f"\n{name}")  # noqa: T201
+    print(f"\n{name}", flush=True)  # noqa: T201
     for key, value in figures.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else value
-        print(f"  {key:<44}{shown}")  # noqa: T201
+        print(f"  {key:<70}{_shown(value)}", flush=True)  # noqa: T201
     RESULTS.mkdir(parents=True, exist_ok=True)
-    machine = {"python": platform.python_version(), "torch": torch.__version__, "processor": platform.machine()}
-    content = {"benchmark": name, "command": "make bench", "machine": machine, **figures}
+    machine = {"python": platform.python_version(), "torch": torch.__version__, "processor": processor()}
+    content = {"benchmark": name, "command": command, "machine": machine, **figures}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['median']:.4g} ({value['lowest']:.4g} to {value['highest']:.4g})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

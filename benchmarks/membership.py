@@ -203,7 +203,7 @@ def main() -> None:
         measured = figures_of(*attack_all(privacy))
         figures |= {f"{name}, {setting}": value for name, value in measured.items()}
     sizes = {"attacked uploads": CLIENTS * len(SPLITS), "training records each": TRAINING, "fresh records each": FRESH}
-    report("membership", {**figures, **sizes, "δ": DELTA})
+    report("membership", {**figures, **sizes, "δ": DELTA}, "make bench-membership")
 
 
 if __name__ == "__main__":

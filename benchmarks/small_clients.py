@@ -7,7 +7,7 @@ import os
 from statistics import median
 
 import torch
-from measure import RoundTimer, digits_clients, report, seconds
+from measure import RoundTimer, digits_clients, ratios, report, seconds, spread
 from reference import ReferenceLoop
 
 from fedfomo.algorithms.fedfomo import FedFomo
@@ -41,16 +41,15 @@ def main(repetitions: int = 5) -> None:
             torch.set_num_threads(threads)
             reference[threads].append(seconds(loop.run_round))
     best = min(reference, key=lambda threads: median(reference[threads]))
-    slow = median(reference[best])
     report(
         "small_clients",
         {
-            "seconds a round, stacked": median(engine[True]),
-            "seconds a round, exact": median(engine[False]),
-            "times faster than the reference loop, stacked": slow / median(engine[True]),
-            "times faster than the reference loop, exact": slow / median(engine[False]),
+            "seconds a round, stacked": spread(engine[True]),
+            "seconds a round, exact": spread(engine[False]),
+            "times faster than the reference loop, stacked": ratios(reference[best], engine[True]),
+            "times faster than the reference loop, exact": ratios(reference[best], engine[False]),
             "reference loop, best number of threads": best,
-            "reference loop, seconds a round": slow,
+            "reference loop, seconds a round": spread(reference[best]),
             "repetitions": repetitions,
         },
     )

@@ -28,7 +28,7 @@ from fedfomo.io import write_atomically
 References = dict[str, str]
 """From a field's name to "file#tensor", or to "=" and the tensor itself."""
 
-HELD_AT_ONCE = 64_000_000  # bytes of mapped tensors; with more models than memory, a bound is wanted
+HELD_AT_ONCE = 32_000_000  # bytes of mapped tensors; with more models than memory, a bound is wanted
 MOST_HEADER = 50_000_000  # bytes: the tensors of half a million clients
 SPELT_OUT = 16  # bytes, at most: a number or two
 
