@@ -39,7 +39,7 @@ def test_a_whole_run_of_two_kinds() -> None:
 @pytest.mark.parametrize("seeding", ["clients", "random"])
 def test_one_hypothesis_is_fedavg(seeding: str) -> None:
     problem, plan = points_problem(sizes={1: (7, 4)}), SimulationConfig(rounds=3)
-    alone = simulate(problem, HypCluster(1, seeding), plan)  # type: ignore[arg-type]
+    alone = simulate(problem, HypCluster(1, seeding=seeding), plan)  # type: ignore[arg-type]
     assert digest(alone.models) == digest(simulate(problem, FedAvg(), plan).models)
 
 

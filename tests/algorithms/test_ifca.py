@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedfomo.algorithms.fedavg import FedAvg, Upload
-from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model, best_on_validation, train_best
+from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model
 from fedfomo.core.client import Client
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
@@ -31,9 +31,9 @@ def test_training_picks_by_training_data_and_use_by_validation_data() -> None:
     # The client trains towards 8 and judges by −3. Of 6 and −4, it trains 6, to (6 + 8)/2 = 7, and uses −4.
     client, models = scalar_client(-3.0, 8.0), (point(6), point(-4))
     assert client.training_losses(models).tolist() == [4.0, 144.0]
-    choice = train_best(client, models)
+    choice = Ifca().train(client, Download(models), None).upload
     assert (choice.cluster, choice.trained.model.item(), choice.trained.num_examples) == (0, 7.0, 1)
-    assert best_on_validation(client, models).item() == -4.0
+    assert Ifca().personalise(client, Download(models), None).model.item() == -4.0
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_training_picks_by_training_data_and_use_by_validation_data() -> None:
 def test_without_validation_data_training_data_choose_and_without_any_chance(
     client: Client, expected: set[float]
 ) -> None:
-    assert best_on_validation(client, (point(6), point(-4))).item() in expected
+    assert Ifca().personalise(client, Download((point(6), point(-4))), None).model.item() in expected
 
 
 def test_models_are_averaged_over_those_who_chose_them_all_alike() -> None:

@@ -8,8 +8,9 @@ HypCluster (Mansour, Mohri, Ro, Suresh; 2020), found at the same time, averages 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -56,49 +57,64 @@ class Choice:
     trained: Upload
 
 
-def best_on_validation(client: Client, models: Sequence[Tensor]) -> Tensor:
-    """Return the model that is best on the client's validation data, or on its training data if it has no others."""
-    has_validation = len(client.data.validation) > 0
-    losses = client.validation_losses(models) if has_validation else client.training_losses(models)
-    return models[best_model(losses, client.random("favourite"))]
-
-
-def train_best(client: Client, models: Sequence[Tensor]) -> Choice:
-    """Train the model that fits the client's training data best."""
-    cluster = best_model(client.training_losses(models), client.random("cluster"))
-    return Choice(cluster, Upload(client.train(models[cluster]), len(client.data.train)))
-
-
-def next_models(
-    state: State, uploads: Mapping[ClientId, Choice], trained: Mapping[ClientId, Upload], num: int
-) -> tuple[Tensor, ...]:
-    """Average each model over the clients that chose it; before there are all, choose those that lie far apart."""
-    if state.is_seeded:
-        return average_by_cluster(state.models, trained, {n: choice.cluster for n, choice in uploads.items()})
-    return farthest_models([trained[n].model for n in sorted(trained)], num, state.num_trainable)
-
-
+@dataclass(frozen=True)
 class SelectsCluster(Algorithm[State, Download, Choice, None]):
-    """A server that sends all models, and a client that trains one of them and says which."""
+    """A server that sends all models, and averages each over the clients that chose it."""
 
     evaluates_on: ClassVar[Records] = "training"
+
+    seeding: Literal["clients", "random"] = field(default="clients", kw_only=True)
+    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
+
+    @property
+    @abstractmethod
+    def num_models(self) -> int:
+        """How many models there are."""
+
+    def counted(self, choice: Choice) -> Upload:
+        """Return an upload with the number of examples by which it counts in an average."""
+        return choice.trained
+
+    def start_server(self, start: FederationInfo) -> State:
+        """Start with initial models."""
+        models, is_seeded = init_cluster_models(start, self.num_models, self.seeding)
+        return State(models, is_seeded, start.layout.num_trainable, None)
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send all models."""
         return Download(state.models)
+
+    def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
+        """Average each model over the clients that chose it; before there are all, choose those that lie far apart."""
+        if not uploads:
+            return state
+        trained = {n: self.counted(uploads[n]) for n in sorted(uploads)}
+        if state.is_seeded:
+            models = average_by_cluster(state.models, trained, {n: choice.cluster for n, choice in uploads.items()})
+        else:
+            ordered = [upload.model for upload in trained.values()]
+            models = farthest_models(ordered, self.num_models, state.num_trainable)
+        if state.head is not None:
+            body = average_uploads(trained, otherwise=state.models[0])
+            models = tuple(torch.where(state.head > 0, model, body) for model in models)
+        return replace(state, models=models, is_seeded=True)
 
     def validate(self, state: State, upload: Choice) -> str | None:
         """Refuse models of clusters that do not exist."""
         return None if upload.cluster < len(state.models) else f"there is no cluster {upload.cluster}"
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the model that is best on validation."""
-        return Personalised(best_on_validation(client, download.models), None)
+        """Use the model that is best on the client's validation data, or on its training data if it has no others."""
+        has_validation = len(client.data.validation) > 0
+        losses = client.validation_losses if has_validation else client.training_losses
+        best = best_model(losses(download.models), client.random("favourite"))
+        return Personalised(download.models[best], None)
 
     def train(self, client: Client, download: Download, memory: None) -> Trained[Choice, None]:
         """Train the model that fits the training data best."""
-        choice = train_best(client, download.models)
-        return Trained(choice, None, choice.trained.model)
+        cluster = best_model(client.training_losses(download.models), client.random("cluster"))
+        model = client.train(download.models[cluster])
+        return Trained(Choice(cluster, Upload(model, len(client.data.train))), None, model)
 
 
 @register("ifca", paper="Ghosh et al., 2020")
@@ -111,28 +127,23 @@ class Ifca(SelectsCluster):
 
     num_clusters: Count = 5  # k
     """Number of models."""
-    seeding: Literal["clients", "random"] = "clients"
-    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
     share_body: bool = False
     """Let clusters differ in the network's last layer only; all else is averaged over all clients."""
 
-    def start_server(self, start: FederationInfo) -> State:
-        """Start with initial models."""
-        models, is_seeded = init_cluster_models(start, self.num_clusters, self.seeding)
-        head = start.layout.mask(start.layout.layers()[-1:]).float() if self.share_body else None
-        return State(models, is_seeded, start.layout.num_trainable, head)
+    @property
+    def num_models(self) -> int:
+        """How many models there are."""
+        return self.num_clusters
 
-    def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
-        """Average each model over the clients that chose it: θ_j ← mean{θ_i : j_i = j}."""
-        if not uploads:
-            return state
-        # Every client counts alike, however many examples it has.
-        alike = {n: Upload(choice.trained.model, 1) for n, choice in uploads.items()}
-        models = next_models(state, uploads, alike, self.num_clusters)
-        if state.head is not None:
-            body = average_uploads(alike, otherwise=state.models[0])
-            models = tuple(torch.where(state.head > 0, model, body) for model in models)
-        return replace(state, models=models, is_seeded=True)
+    def counted(self, choice: Choice) -> Upload:
+        """Let every client count alike, however many examples it has: θ_j ← mean{θ_i : j_i = j}."""
+        return Upload(choice.trained.model, 1)
+
+    def start_server(self, start: FederationInfo) -> State:
+        """Start with initial models, and mark the layer in which they differ if it is only one."""
+        state = super().start_server(start)
+        head = start.layout.mask(start.layout.layers()[-1:]).float() if self.share_body else None
+        return replace(state, head=head)
 
 
 @register("hypcluster", paper="Mansour et al., 2020")
@@ -145,16 +156,8 @@ class HypCluster(SelectsCluster):
 
     num_hypotheses: Count = 5  # q
     """Number of models."""
-    seeding: Literal["clients", "random"] = "clients"
-    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
 
-    def start_server(self, start: FederationInfo) -> State:
-        """Start with initial models."""
-        return State(*init_cluster_models(start, self.num_hypotheses, self.seeding), start.layout.num_trainable, None)
-
-    def aggregate(self, state: State, uploads: Mapping[ClientId, Choice]) -> State:
-        """Average each hypothesis, by numbers of examples, over the clients that chose it."""
-        if not uploads:
-            return state
-        trained = {n: uploads[n].trained for n in sorted(uploads)}
-        return replace(state, models=next_models(state, uploads, trained, self.num_hypotheses), is_seeded=True)
+    @property
+    def num_models(self) -> int:
+        """How many models there are."""
+        return self.num_hypotheses
