@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from fedfomo.sites.load_sites import Sites, load_site, load_sites, load_tables, site_statistics
     from fedfomo.sites.partition import load_leaf, partition
     from fedfomo.sites.result import FederationResult
-    from fedfomo.sites.table_encoding import TableEncoding, TableStatistics
+    from fedfomo.sites.table_encoding import TableEncoding
+    from fedfomo.sites.table_statistics import TableStatistics
 
 __all__ = [
     "Algorithm",
@@ -57,7 +58,7 @@ __all__ = [
     "site_statistics",
 ]
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("Algorithm", "Personalised", "Trained"), "fedfomo.core.algorithm"),
     **dict.fromkeys(("Client", "FederationInfo"), "fedfomo.core.client"),
     **dict.fromkeys(("Coordinates", "Ids", "Numbers", "Offsets", "Parameters", "Table"), "fedfomo.core.messages"),
@@ -70,7 +71,8 @@ _HOMES = {
     "Privacy": "fedfomo.privacy.config",
     **dict.fromkeys(("Sites", "load_site", "load_sites", "load_tables", "site_statistics"), "fedfomo.sites.load_sites"),
     **dict.fromkeys(("load_leaf", "partition"), "fedfomo.sites.partition"),
-    **dict.fromkeys(("TableEncoding", "TableStatistics"), "fedfomo.sites.table_encoding"),
+    "TableEncoding": "fedfomo.sites.table_encoding",
+    "TableStatistics": "fedfomo.sites.table_statistics",
     "Standardise": "fedfomo.runs.federated_statistics",
     "Sgd": "fedfomo.core.local_training",
     "Trainer": "fedfomo.core.trainer",
@@ -80,8 +82,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import on first use: torch takes seconds, and the command line's help should not."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedfomo' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -101,13 +101,13 @@ def test_one_cluster_is_fedavg() -> None:
     problem, plan = points_problem(), SimulationConfig(rounds=3)
     average = simulate(problem, FedAvg(), plan).models[0]
     for seeding in ("clients", "random"):
-        model = simulate(problem, Ifca(1, seeding), plan).models[0]
+        model = simulate(problem, Ifca(1, seeding=seeding), plan).models[0]
         assert torch.allclose(model, average, rtol=0, atol=1e-6)
 
 
 def test_random_models_are_all_there_from_the_start() -> None:
     problem = points_problem()
-    state = Ifca(3, "random").start_server(problem.start(3))
+    state = Ifca(3, seeding="random").start_server(problem.start(3))
     assert len(state.models) == 3
     assert torch.equal(state.models[0], problem.initial)
     assert len({digest({0: model}) for model in state.models}) == 3

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import fedfomo
 from fedfomo.core.metrics import Metrics
-from fedfomo.report.intervals import Estimate
-from fedfomo.report.resampling import RESAMPLES, of_resampled_difference, of_resamples, resampled
+from fedfomo.report.intervals import Estimate, of_resampled_difference, of_resamples
+from fedfomo.report.per_example import RESAMPLES, resampled
 from fedfomo.report.select_run import find_run
 
 

@@ -14,7 +14,8 @@ import fedfomo
 from fedfomo import federate
 from fedfomo.errors import InputError
 from fedfomo.sites.load_sites import load_site, load_tables, site_statistics
-from fedfomo.sites.table_encoding import TableEncoding, TableNoise, TableStatistics
+from fedfomo.sites.table_encoding import TableEncoding
+from fedfomo.sites.table_statistics import TableNoise, TableStatistics
 from fedfomo.sites.tables import column_of, read_csv
 
 LEEDS = "age,sex,outcome\n1,f,ill\n2,m,well\n3,,ill\n"

@@ -7,12 +7,10 @@ says, and where their data are: named ones are loaded again, a user's own are on
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from fedfomo.algorithms import make_algorithm
@@ -20,15 +18,17 @@ from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.errors import InputError, listed, require
 from fedfomo.io import read_json, read_lines
 from fedfomo.privacy.config import Privacy
-from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
-from fedfomo.report.per_example import PerExampleScores, read_scores, score_examples, write_scores
-from fedfomo.report.select_run import comparison_in, has_begun, parts_of
+from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportInput, Reproduce
+from fedfomo.report.final_results import algorithm_of, final_result
+from fedfomo.report.notes import left_out, low_bar, stopped_early, unfinished
+from fedfomo.report.select_run import comparison_in, has_begun, is_part
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named, to_cli
+from fedfomo.runs.description import RunDescription, describe_run
 from fedfomo.runs.own_problem import PreparedFile, prepare_any
-from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
+from fedfomo.runs.own_sites import SitesConfig, is_of_sites
 from fedfomo.runs.provenance import clients_of, label_counts, read_environment, same_clients
-from fedfomo.runs.records import RunRecord, load_models, read_record, read_rounds
+from fedfomo.runs.records import read_record, read_rounds
 from fedfomo.runs.run import read_config
 from fedfomo.simulation.problem import FederatedProblem
 
@@ -62,27 +62,6 @@ def prepare_run(folder: Path) -> FederatedProblem | InputError:
     return prepared.problem
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What a run was asked for, whether on a named data set or on own sites."""
-
-    method: str
-    source: str  # the method as it can be made again: its name, or its file and class
-    in_full: str  # with its options, as far as they are known not to be the default
-    options: Mapping[str, Any]
-    seed: int
-    rounds: int
-    participation: float
-    dropout: float
-    privacy: Privacy
-    title: str
-    data: str  # whose they are
-    metric: str
-    names: list[str]
-    commands: list[str]  # that do the same again
-    config: RunConfig | None  # None: of own sites
-
-
 def load(
     folder: Path,
     beside: Sequence[Path] = (),
@@ -99,7 +78,7 @@ def load(
         algorithms: By folder, those that no name or option describes.
         crosses: Whether every model is tried on every client's test examples, unless that takes long.
     """
-    asked, environment = _asked(folder), read_environment(folder)
+    asked, environment = describe_run(folder), read_environment(folder)
     problem = data if isinstance(data, FederatedProblem) else None
     _check_beside(folder, beside)
     siblings = _siblings(folder, asked.seed)
@@ -108,17 +87,17 @@ def load(
     is_finished = (folder / "result.json").exists()
     record = read_record(folder) if is_finished else None
     known = algorithms or {}
-    algorithm = known.get(folder) or _algorithm(asked.source, asked.options)
+    algorithm = known.get(folder) or algorithm_of(folder)
     targets: list[int] = environment["targets"]
     results = {
-        method: _final_result(other, problem, known.get(other), crosses and other == folder)
+        method: final_result(other, problem, known.get(other), crosses and other == folder)
         for method, other in ended.items()
     }
     # How many of which label a client holds is not for a page about a private run.
     clients = _clients(asked, environment, None if asked.privacy.is_on else problem)
     return ReportInput(
-        title=asked.title,
-        method=asked.method,
+        title=_title(asked, environment),
+        method=asked.label,
         algorithm=algorithm,
         seed=asked.seed,
         rounds_planned=asked.rounds,
@@ -131,16 +110,16 @@ def load(
         own_targets=targets == list(range(len(targets))),
         reproduce=_reproduce(folder, asked, environment),
         metric=asked.metric,
-        word="client" if asked.config else "site",
-        data=asked.data,
+        word="client" if isinstance(asked.config, RunConfig) else "site",
+        data=_whose_data(asked, environment),
         date=_date(folder / ("result.json" if is_finished else "rounds.jsonl")),
         notes=[
-            *_unfinished(folder, is_finished),
-            *_stopped(record, asked.rounds, len(read_rounds(folder))),
+            *unfinished(folder, is_finished),
+            *stopped_early(record, asked.rounds, len(read_rounds(folder))),
             *environment["warnings"],
             *([] if problem else _lost(data, results, clients)),
-            *_set_apart([other for other in siblings if other not in alike]),
-            *_low_bar(ended.get("local")),
+            *left_out([other for other in siblings if other not in alike]),
+            *low_bar(ended.get("local")),
         ],
         advice=_advice(asked, ended),
         privacy=_privacy(folder, asked.privacy),
@@ -151,56 +130,35 @@ def _date(path: Path) -> str:
     return f"{datetime.fromtimestamp(path.stat().st_mtime).astimezone():%Y-%m-%d}" if path.exists() else ""
 
 
-def _asked(folder: Path) -> _Asked:
-    """Read what a run was asked for."""
-    environment = read_environment(folder)
-    comparison = _comparison(folder)
-    if is_of_sites(folder):
-        own = read_sites_config(folder)
-        chosen = [f"{name}={value}" for name, value in own.options.items()]
-        return _Asked(
-            method=label_of(own.method),
-            source=own.method,
-            in_full=f"{label_of(own.method)} ({', '.join(chosen)})" if chosen else label_of(own.method),
-            options=own.options,
-            seed=own.seed,
-            rounds=own.rounds,
-            participation=own.participation,
-            dropout=0.0,
-            privacy=own.privacy_settings,
-            title=f"{len(own.sites)} sites: {listed(own.sites)}",
-            data="Each site's own.",
-            metric=own.metric,
-            names=own.sites,
-            commands=[own.call],
-            config=None,
-        )
-    config = read_config(folder)
-    setting = config.setting
-    commands = [" ".join(["fedfomo run", *_flags(config)])]
-    if comparison is not None:
-        commands.append(" ".join(["fedfomo compare", *_flags(comparison)]))
-    names = environment.get("names") or [f"client {client}" for client in range(len(environment["examples"]))]
-    split, dealt = f"{setting.scenario.scenario}, {len(names)} clients", f"{len(names)} simulated clients"
-    return _Asked(
-        method=label_of(config.method),
-        source=config.method,
-        in_full=method_in_full(config),
-        options=config.options,
-        seed=config.seed,
-        rounds=setting.rounds,
-        participation=setting.participation,
-        dropout=setting.client_dropout,
-        privacy=setting.privacy,
-        title=f"{environment['data']['name']}, {f'{len(names)} sites' if setting.is_own else split}",
-        data="Each site's own."
-        if setting.is_own
-        else f"The data set '{environment['data']['name']}', dealt to {dealt}.",
-        metric=environment.get("metric", "accuracy"),
-        names=names,
-        commands=commands,
-        config=config,
-    )
+def _title(asked: RunDescription, environment: Mapping[str, Any]) -> str:
+    if isinstance(asked.config, SitesConfig):
+        return f"{len(asked.names)} sites: {listed(asked.names)}"
+    setting = asked.config.setting
+    split = f"{setting.scenario.scenario}, {len(asked.names)} clients"
+    return f"{environment['data']['name']}, {f'{len(asked.names)} sites' if setting.is_own else split}"
+
+
+def _whose_data(asked: RunDescription, environment: Mapping[str, Any]) -> str:
+    if isinstance(asked.config, SitesConfig) or asked.config.setting.is_own:
+        return "Each site's own."
+    return f"The data set '{environment['data']['name']}', dealt to {len(asked.names)} simulated clients."
+
+
+def _commands(folder: Path, asked: RunDescription) -> list[str]:
+    """Return the commands that do the same again."""
+    if isinstance(asked.config, SitesConfig):
+        return [asked.config.call]
+    comparison = comparison_in(folder.parent) if is_part(folder) else None
+    commands = [" ".join(["fedfomo run", *_flags(asked.config)])]
+    return commands if comparison is None else [*commands, " ".join(["fedfomo compare", *_flags(comparison)])]
+
+
+def _in_full(asked: RunDescription) -> str:
+    """Name a method with its options: with those that are not the default, as far as that is known."""
+    if not isinstance(asked.config, SitesConfig):
+        return method_in_full(asked.config)
+    chosen = [f"{name}={value}" for name, value in asked.options.items()]
+    return f"{asked.label} ({', '.join(chosen)})" if chosen else asked.label
 
 
 def _flags(config: RunConfig | CompareConfig) -> list[str]:
@@ -208,17 +166,9 @@ def _flags(config: RunConfig | CompareConfig) -> list[str]:
     return to_cli(replace(config, out=None), (*ALWAYS_NAMED, *further))
 
 
-def _algorithm(method: str, options: Mapping[str, Any]) -> AnyAlgorithm | None:
-    """Make a run's algorithm again; None: it was an object, or of a file, that is not to be found here."""
-    try:
-        return make_algorithm(method, options)
-    except InputError:
-        return None
-
-
 def _siblings(folder: Path, seed: int) -> list[Path]:
     """Find the runs of the same comparison that started from the same seed."""
-    if not _is_part(folder):
+    if not is_part(folder):
         return []
     found = sorted(folder.parent.glob(f"*-seed-{seed}"))
     return [other for other in found if other != folder and has_begun(other)]
@@ -226,24 +176,6 @@ def _siblings(folder: Path, seed: int) -> list[Path]:
 
 def _had_same_clients(folder: Path, other: Path) -> bool:
     return same_clients(read_environment(folder), read_environment(other))
-
-
-def _set_apart(others: Sequence[Path]) -> list[str]:
-    """Say which runs of a comparison are left out since their clients were others."""
-    if not others:
-        return []
-    names = ", ".join(other.name for other in others)
-    return [f"Left out, since the data set or its latent groups changed within the comparison: {names}."]
-
-
-def _is_part(folder: Path) -> bool:
-    """Tell whether a run is one of several that were asked for together."""
-    return (folder.parent / "config.toml").exists() and parts_of(folder.parent) is not None
-
-
-def _comparison(folder: Path) -> CompareConfig | None:
-    """Read the configuration of the comparison on a named data set that a run belongs to."""
-    return comparison_in(folder.parent) if _is_part(folder) and not is_of_sites(folder.parent) else None
 
 
 def method_in_full(config: RunConfig) -> str:
@@ -260,16 +192,16 @@ def comparable(setting: ExperimentConfig) -> ExperimentConfig:
     return replace(setting, **{name: getattr(usual, name) for name in MAY_DIFFER})
 
 
-def _ended_runs(folder: Path, asked: _Asked, others: Sequence[Path]) -> dict[str, Path]:
+def _ended_runs(folder: Path, asked: RunDescription, others: Sequence[Path]) -> dict[str, Path]:
     """Name the finished runs: by their methods, and a second one of a method by its options as well."""
-    ended, in_full = {asked.method: folder}, {asked.in_full: folder}
-    finished = [(other, _asked(other)) for other in others if (other / "result.json").exists()]
+    ended, in_full = {asked.label: folder}, {_in_full(asked): folder}
+    finished = [(other, describe_run(other)) for other in others if (other / "result.json").exists()]
     # Those without options first: of several, theirs is the plain name.
-    for other, theirs in sorted(finished, key=lambda run: run[1].in_full != run[1].method):
-        name = theirs.in_full
+    for other, theirs in sorted(finished, key=lambda run: _in_full(run[1]) != run[1].label):
+        name = _in_full(theirs)
         require(name not in in_full, f"{other} has the method and options of {in_full.get(name)}: leave it out")
         in_full[name] = other
-        names = label_of(theirs.method), name, f"{name} (default options)"
+        names = theirs.label, name, f"{name} (default options)"
         ended[next(free for free in names if free not in ended)] = other
     return {name: run for name, run in ended.items() if (run / "result.json").exists()}
 
@@ -289,7 +221,9 @@ def _check_beside(folder: Path, beside: Sequence[Path]) -> None:
         require(not differing, f"{other} had another setting than {folder}: {words}; a gap would be of both")
 
 
-def _clients(asked: _Asked, environment: Mapping[str, Any], problem: FederatedProblem | None) -> list[ClientFacts]:
+def _clients(
+    asked: RunDescription, environment: Mapping[str, Any], problem: FederatedProblem | None
+) -> list[ClientFacts]:
     groups, targets = environment["groups"], environment["targets"]
     counts = label_counts(problem.clients) if problem else environment.get("labels")
     return [
@@ -305,95 +239,12 @@ def _clients(asked: _Asked, environment: Mapping[str, Any], problem: FederatedPr
     ]
 
 
-def _final_result(
-    folder: Path, problem: FederatedProblem | None, algorithm: AnyAlgorithm | None, crosses: bool
-) -> FinalResult:
-    record = read_record(folder)
-    traffic = record.traffic
-    of_seeds = {run: read_record(run) for run in _runs_of_seeds(folder)}
-    return FinalResult(
-        scores=record.after_update,
-        bytes_moved=traffic.bytes_down + traffic.bytes_up,
-        gradients=record.gradients,
-        examples=scores_of_run(folder, record, problem, algorithm, crosses),
-        seed_means={other.seed: other.summary().mean for other in of_seeds.values()},
-        seed_gains=_gains(of_seeds),
-        seed_metrics={other.seed: _metrics(other) for other in of_seeds.values()},
-        is_of_sets=is_of_sites(folder) and (own := read_sites_config(folder)).metric in own.metrics,
-    )
-
-
-def scores_of_run(
-    folder: Path,
-    record: RunRecord,
-    problem: FederatedProblem | None,
-    algorithm: AnyAlgorithm | None = None,
-    crosses: bool = False,
-) -> PerExampleScores | None:
-    """Return what final models do on single test examples: as kept, or found out now and kept; None: it is unknown."""
-    kept = folder / "examination.json"
-    if kept.exists():
-        found = read_scores(kept)
-        is_enough = found.cross is not None or bool(found.why_not_crossed) or not (crosses and problem)
-        if is_enough and _is_of_run(found, record):
-            return found
-    algorithm = algorithm or _algorithm(_asked(folder).source, record.options)
-    if problem is None or algorithm is None:
-        return None
-    model = problem.model_of(algorithm)
-    thetas = load_models(folder, model, record)
-    if thetas is None:
-        return None
-    found = score_examples(model, thetas, problem.clients, crosses)
-    if problem.privacy.is_on:  # how many of which label a client holds is not for the folder of a private run
-        found = replace(found, by_class=None)
-    if not _is_of_run(found, record):
-        return None
-    write_scores(kept, found)
-    return found
-
-
-def _is_of_run(found: PerExampleScores, record: RunRecord) -> bool:
-    """Tell whether models were tried on as many test examples as the run itself tried them on."""
-    tried = [record.after_update[client].num_examples for client in sorted(record.after_update)]
-    return [len(figures) for figures in found.figures] == tried
-
-
-def _runs_of_seeds(folder: Path) -> list[Path]:
-    """Find the finished runs of the same method with every seed of a comparison."""
-    if not _is_part(folder):
-        return [folder]
-    label = folder.name.rpartition("-seed-")[0]
-    return [other for other in sorted(folder.parent.glob(f"{label}-seed-*")) if (other / "result.json").exists()]
-
-
-def _metrics(record: RunRecord) -> dict[str, float]:
-    """Return the mean of each metric over clients."""
-    values: dict[str, list[float]] = {}
-    for score in record.after_update.values():
-        for name, value in score.metrics.items():
-            values.setdefault(name, []).extend([value] if math.isfinite(value) else [])
-    return {name: fmean(known) for name, known in values.items() if known}
-
-
-def _gains(runs: Mapping[Path, RunRecord]) -> dict[int, list[float]]:
-    """Return for every seed what its clients gained over training alone, as far as that was run with the same ones."""
-    gains: dict[int, list[float]] = {}
-    for run, record in runs.items():
-        local = run.parent / f"local-seed-{record.seed}"
-        if (local / "result.json").exists() and _had_same_clients(run, local):
-            alone = read_record(local).figures()
-            gaps = [value - alone[client] for client, value in record.figures().items()]
-            gains[record.seed] = [gap for gap in gaps if math.isfinite(gap)]
-    return gains
-
-
-def _reproduce(folder: Path, asked: _Asked, environment: Mapping[str, Any]) -> Reproduce:
+def _reproduce(folder: Path, asked: RunDescription, environment: Mapping[str, Any]) -> Reproduce:
     hashes = environment.get("sites") or {"data": environment["data"]["sha256"]}
     files = [name for name in ("config.toml", "rounds.jsonl") if (folder / name).exists()]
     hashes = {**hashes, **{name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}}
     versions = {"python": environment["python"], **environment["versions"]}
-    return Reproduce("\n".join(asked.commands), (folder / "config.toml").read_text(), hashes, versions)
+    return Reproduce("\n".join(_commands(folder, asked)), (folder / "config.toml").read_text(), hashes, versions)
 
 
 def _privacy(folder: Path, privacy: Privacy) -> PrivacyFacts | None:
@@ -413,60 +264,12 @@ def _privacy(folder: Path, privacy: Privacy) -> PrivacyFacts | None:
     return PrivacyFacts(largest("training"), largest("validation"), privacy.delta)
 
 
-def _stopped(record: RunRecord | None, planned: int, completed: int) -> list[str]:
-    """Say where a run ended early, and of which round its models are."""
-    if record is None or (record.best_round is None and completed == planned):
-        return []
-    early = (
-        f"Stopped after {completed} of {planned} rounds, without a gain on validation data. "
-        if completed < planned
-        else ""
-    )
-    of = f"round {record.best_round}, the best on validation data" if record.best_round else "the last update"
-    return [f"{early}Models are those of {of}."]
-
-
-def _unfinished(folder: Path, is_finished: bool) -> list[str]:
-    """Say how to go on with a run that has not ended, in case nobody is computing it."""
-    if is_finished:
-        return []
-    way_on = f"If it was stopped, {way_to_resume(folder)} goes on."
-    return [f"This run is not finished: it is being computed, or was stopped. {way_on}"]
-
-
-def _lost(
-    data: FederatedProblem | InputError | None, results: Mapping[str, FinalResult], clients: Sequence[ClientFacts]
-) -> list[str]:
-    """Say what a report lacks without the run's data, and why they are not there."""
-    missing = ["intervals are unpaired"] if any(ended.examples is None for ended in results.values()) else []
-    missing += ["label mixes are missing"] if all(client.train_labels is None for client in clients) else []
-    missing += ["models are not tried on each other's targets"] if not _is_crossed(results) else []
-    reason = f" ({data})" if isinstance(data, InputError) else ""
-    return [f"The run's data are not at hand here{reason}: {', '.join(missing)}."] if missing else []
-
-
-def _is_crossed(results: Mapping[str, FinalResult]) -> bool:
-    return any(ended.examples is not None and ended.examples.cross is not None for ended in results.values())
-
-
-def _low_bar(local: Path | None) -> list[str]:
-    """Say where Local had fewer rounds to train in than a client that is really alone."""
-    asked = _asked(local) if local else None
-    if asked is None or (asked.participation == 1 and asked.dropout == 0):
-        return []
-    return [
-        f"Local trained only when a client was drawn and answered (participation {asked.participation}, chance of"
-        f" dropping out {asked.dropout}); a client that is really alone trains in every round, so gains over"
-        " Local are too large."
-    ]
-
-
-def _advice(asked: _Asked, ended: Mapping[str, Path]) -> str:
+def _advice(asked: RunDescription, ended: Mapping[str, Path]) -> str:
     config = asked.config
-    missing = [method for method in ("local", "fedavg") if method not in ended and method != asked.method]
+    missing = [method for method in ("local", "fedavg") if method not in ended and method != asked.label]
     if not missing:
         return ""
-    if config is None:
+    if isinstance(config, SitesConfig):
         added = ", ".join(repr(method) for method in missing)
         return f"This run has no {' and no '.join(missing)} beside it: federate(..., baselines=[{added}]) adds them."
     comparison = CompareConfig(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+import numpy as np
 from scipy.special import stdtrit
 
 Z = 1.959964  # 97.5 % of a normal distribution lie below
@@ -100,6 +101,20 @@ def of_unpaired_difference(ours: Estimate, theirs: Estimate) -> Estimate:
     as opposite as can be. The root of their squares would do for independent ones only.
     """
     return Estimate(ours.value - theirs.value, ours.low - theirs.high, ours.high - theirs.low)
+
+
+def of_resamples(value: float, values: Sequence[float]) -> Estimate:
+    """Return the percentile interval; none where the metric is undefined on half of the resamples."""
+    known = [each for each in values if math.isfinite(each)]
+    if 2 * len(known) <= len(values):
+        return Estimate(value, math.nan, math.nan)
+    low, high = (float(end) for end in np.quantile(known, (0.025, 0.975)))
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def of_resampled_difference(ours: Estimate, theirs: Estimate, pairs: Sequence[tuple[float, float]]) -> Estimate:
+    """Return the percentile interval of the difference of two models on the same resamples."""
+    return of_resamples(ours.value - theirs.value, [own - other for own, other in pairs])
 
 
 def more_cases(gain: Estimate, number: int) -> int | None:

@@ -9,18 +9,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.metrics import Metrics
 from fedfomo.core.model import Model
+from fedfomo.core.rng import stream
 from fedfomo.core.trees import leaves
 from fedfomo.errors import reading
 from fedfomo.io import to_json, write_atomically
-from fedfomo.report.resampling import resampled
 from fedfomo.runs.provenance import label_counts
 
 CROSS_LIMIT = 200  # clients; more of them make a matrix that takes long to fill and nobody reads
 CROSS_SECONDS = 60.0  # more than that is for those who ask
+
+RESAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,13 @@ def _resamples(model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientD
         resampled(model.metrics, *model.answers(theta, data.test), client) if len(data.test) else []
         for client, (theta, data) in enumerate(zip(thetas, clients, strict=True))
     ]
+
+
+def resampled(metrics: Metrics, outputs: Tensor, labels: Tensor, client: int) -> list[float]:
+    """Return the primary metric on resamples of a client's test set; every model of the client meets the same ones."""
+    rng = stream(0, "bootstrap", client)
+    drawn = (torch.randint(len(labels), (len(labels),), generator=rng) for _ in range(RESAMPLES))
+    return [metrics.measure(outputs[rows], labels[rows]) for rows in drawn]
 
 
 def right_by_class(figures: Sequence[Sequence[float]], clients: Sequence[ClientData]) -> list[list[list[int]]] | None:

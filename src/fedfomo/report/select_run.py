@@ -43,6 +43,11 @@ def parts_of(folder: Path) -> Parts | None:
     return Parts(table["methods"], table["seeds"], table["methods"][0]) if "methods" in table else None
 
 
+def is_part(run: Path) -> bool:
+    """Tell whether a run is one of several that were asked for together."""
+    return (run.parent / "config.toml").exists() and parts_of(run.parent) is not None
+
+
 def find_run(folder: Path, method: str | None = None, seed: int | None = None) -> Path:
     """Return the run that is meant, begun or not: the folder itself, or one of a comparison's."""
     require(folder.is_dir(), f"there is no run folder {folder}")

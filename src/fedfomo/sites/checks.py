@@ -17,7 +17,7 @@ from fedfomo.core.model import Loss, Metric
 from fedfomo.core.trees import leaves
 from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError, listed
-from fedfomo.report.build import TINY_VALIDATION
+from fedfomo.report.history import TINY_VALIDATION
 from fedfomo.runs.config import VALIDATION_FRACTION
 from fedfomo.runs.federated_statistics import Moments
 from fedfomo.runs.provenance import label_counts

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from fedfomo.core.round import cohort_size
-from fedfomo.report.from_run import scores_of_run
+from fedfomo.report.final_results import scores_of_run
 from fedfomo.runs.callbacks import RunBar, track_run
 from fedfomo.runs.records import RunRecord
 from fedfomo.runs.run import PreparedRun, finish_prepared

@@ -13,7 +13,8 @@ from fedfomo.core.data import Examples
 from fedfomo.core.lazy_data import LazyExamples
 from fedfomo.errors import InputError, require
 from fedfomo.sites.image_folders import ImageFolder, classes_in
-from fedfomo.sites.table_encoding import Labels, TableEncoding, TableStatistics, require_columns, require_one_kind
+from fedfomo.sites.table_encoding import Labels, TableEncoding
+from fedfomo.sites.table_statistics import TableStatistics, require_columns, require_one_kind
 from fedfomo.sites.tables import Table, is_frame, read_table, table_of_frame
 
 TABLES = (".csv", ".parquet")
@@ -35,7 +36,7 @@ class Sites(dict[str, tuple[Any, ...]]):
 
 
 def load_sites(
-    folder: Path | str,
+    source: Path | str | Mapping[str, Sequence[Any]],
     labels: Labels = "classes",
     *,
     label: str = "label",
@@ -46,10 +47,11 @@ def load_sites(
     image_size: int | None = None,
     classes: Sequence[str] | None = None,
 ) -> Sites:
-    """Read every site's parts from a folder; the folder's own folders are the sites. Images stay in their files.
+    """Read every site's parts from a folder, whose own folders are the sites, or from DataFrames.
 
     Args:
-        folder: Holds a folder for each site.
+        source: The folder, in which images stay in their files; or by site (train, target) or (train, validation,
+            test), each a DataFrame.
         labels: What the labels of tables are: classes, which are words or whole numbers, or numbers to be predicted.
         label: The column that holds them.
         categories: Columns that hold words, even where these look like numbers.
@@ -60,49 +62,27 @@ def load_sites(
         classes: Names of the class folders of images, in the order of their numbers; by default those of all sites,
             sorted.
     """
-    folder = Path(folder)
-    require(folder.is_dir(), f"there is no folder {folder}")
-    places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
-    require(bool(places), f"{folder} holds no sites: it takes {LAYOUT}")
-    files = {place.name: _files_of(place) for place in places}
+    if isinstance(source, Mapping):
+        return _encoded(_tables_of(source), labels, label, categories, drop, standardise, encoding)
+    files = {place.name: _files_of(place) for place in _places_in(Path(source))}
     known = classes or classes_in(path for paths in files.values() for path in paths if path.is_dir())
-
     found = {site: _parts_in(paths, known, image_size) for site, paths in files.items()}
     sites = _encoded(found, labels, label, categories, drop, standardise, encoding)
     sites.classes = sites.classes or tuple(known)
     return sites
 
 
-def load_tables(
-    frames: Mapping[str, Sequence[Any]],
-    labels: Labels = "classes",
-    *,
-    label: str = "label",
-    categories: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    standardise: bool = False,
-    encoding: TableEncoding | Path | str | None = None,
-) -> Sites:
-    """Take every site's parts from DataFrames: (train, target), or (train, validation, test).
-
-    The arguments are those of `load_sites`.
-    """
-    found: dict[str, tuple[Table, ...]] = {}
-    for site, parts in frames.items():
-        names = next((names for names in PARTS if len(names) == len(parts)), None)
-        if names is None or not all(map(is_frame, parts)):
-            raise InputError(f"site '{site}': give (train, target) or (train, validation, test), each a DataFrame")
-        found[site] = tuple(table_of_frame(part, f"{site}/{name}") for name, part in zip(names, parts, strict=True))
-    return _encoded(found, labels, label, categories, drop, standardise, encoding)
+load_tables = load_sites
+"""The same, by the name that goes with DataFrames."""
 
 
 def encode_frames(sites: Mapping[str, Any], labels: Labels) -> Mapping[str, Any]:
-    """Return sites whose DataFrames are read as `load_tables` reads them, with a column `label`; others as they are."""
+    """Return sites whose DataFrames are read as `load_sites` reads them, with a column `label`; others as they are."""
     is_given = isinstance(sites, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
     has_frames = is_given and any(
         isinstance(parts, tuple | list) and any(map(is_frame, parts)) for parts in sites.values()
     )
-    return load_tables(sites, labels) if has_frames else sites
+    return load_sites(sites, labels) if has_frames else sites
 
 
 def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop: Sequence[str] = ()) -> TableStatistics:
@@ -132,6 +112,23 @@ def load_site(
     return _encoded(found, labels, label, (), drop, standardise=False, encoding=encoding)[folder.name]
 
 
+def _places_in(folder: Path) -> list[Path]:
+    require(folder.is_dir(), f"there is no folder {folder}")
+    places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
+    require(bool(places), f"{folder} holds no sites: it takes {LAYOUT}")
+    return places
+
+
+def _tables_of(frames: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Table, ...]]:
+    found: dict[str, tuple[Table, ...]] = {}
+    for site, parts in frames.items():
+        names = next((names for names in PARTS if len(names) == len(parts)), None)
+        if names is None or not all(map(is_frame, parts)):
+            raise InputError(f"site '{site}': give (train, target) or (train, validation, test), each a DataFrame")
+        found[site] = tuple(table_of_frame(part, f"{site}/{name}") for name, part in zip(names, parts, strict=True))
+    return found
+
+
 def _parts_in(paths: Sequence[Path], classes: Sequence[str], image_size: int | None) -> tuple[Examples | Table, ...]:
     known = classes or classes_in(path for path in paths if path.is_dir())
     return tuple(
@@ -158,7 +155,7 @@ def _encoded(
     if encoding is None:
         how = _fitting([own for own in tables.values() if own], labels, label, categories, standardise)
     else:
-        how = _encoding_of(encoding)
+        how = encoding if isinstance(encoding, TableEncoding) else TableEncoding.read(encoding)
     sites = Sites(
         {
             site: tuple(how.encode(_without(part, drop)) if isinstance(part, Table) else part for part in parts)
@@ -186,10 +183,6 @@ def _fitting(
 
 def _without(table: Table, drop: Sequence[str]) -> Table:
     return Table(table.source, {n: c for n, c in table.columns.items() if n not in drop}, table.first_line)
-
-
-def _encoding_of(given: TableEncoding | Path | str) -> TableEncoding:
-    return given if isinstance(given, TableEncoding) else TableEncoding.read(given)
 
 
 def _files_of(place: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from fedfomo.core.given_data import as_examples
 from fedfomo.core.lazy_data import LazyExamples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError, listed, reading, require
-from fedfomo.sites.load_sites import Labels, Sites, load_tables
+from fedfomo.sites.load_sites import Labels, Sites, load_sites
 from fedfomo.sites.tables import is_frame
 
 TARGET_FRACTION = 0.4  # of a site's examples: they judge and test models
@@ -79,7 +79,7 @@ def partition(
         inputs: Columns that are the input, of a data set of Hugging Face.
         label: The column that holds labels.
         labels: For a DataFrame, what labels are: classes or numbers.
-        options: For a DataFrame, further arguments of `load_tables`.
+        options: For a DataFrame, further arguments of `load_sites`.
     """
     require(0 < target_fraction < 1, f"target_fraction must be between 0 and 1, not {target_fraction}")
     size = len(data[1]) if isinstance(data, tuple) else len(data)
@@ -89,7 +89,7 @@ def partition(
         frame = cast(Any, data)
         rest = frame.drop(columns=[by]) if isinstance(by, str) else frame
         frames = {name: tuple(rest.iloc[part.tolist()] for part in parts) for name, parts in shares.items()}
-        return load_tables(frames, labels, label=label, **options)
+        return load_sites(frames, labels, label=label, **options)
     require(not options, f"{listed([*options])}: only tables take these")
     whole = _whole(data, inputs, label)
     return Sites({name: tuple(whole.take(part) for part in parts) for name, parts in shares.items()})

@@ -26,10 +26,7 @@ from fedfomo.report.text import contributors_of
 from fedfomo.runs.federated_statistics import Scaling
 from fedfomo.runs.frame import frame_of
 from fedfomo.runs.records import RunRecord, load_models
-from fedfomo.runs.site_data import (
-    Data,
-    Site,
-)
+from fedfomo.runs.site_data import Data, Site
 from fedfomo.sites.seed_runs import RunKeeper, SeedRuns
 from fedfomo.sites.serve import Served, models_of, serve_site
 
@@ -54,12 +51,12 @@ class FederationResult:
     folder: Path  # of the method's run; without `out`, it lasts as long as this object
     spent: Mapping[str, EpsilonSpent] | None = None  # ε of each site's records; None: nothing was private
     further_seeds: Mapping[int, FederationResult] = field(default_factory=dict[int, "FederationResult"])
-    _runs: SeedRuns | None = field(default=None, repr=False)
+    _runs: SeedRuns = field(kw_only=True, repr=False)
 
     @property
     def scaling(self) -> Scaling | None:
         """What was done to all inputs, and is to be done to others before a model meets them; None: nothing."""
-        return None if self._runs is None else self._runs.scaling
+        return self._runs.scaling
 
     @property
     def gains(self) -> dict[str, float]:
@@ -80,7 +77,6 @@ class FederationResult:
 
     def _build(self, crosses: bool) -> ReportData:
         runs = self._runs
-        assert runs is not None  # noqa: S101 - only `federate` makes results
         try:
             return build_report_data(load(self.folder, (), runs.problem, runs.algorithms, crosses))
         except Exception as error:  # whatever a user's own metric raises: scores at least can be shown
@@ -94,16 +90,12 @@ class FederationResult:
         `new_site` is what `federate` takes for a site, or its validation data alone.
         """
         runs = self._runs
-        assert runs is not None  # noqa: S101 - only `federate` makes results
         personal = runs.problem.model_of(runs.prepared[self.folder].algorithm)
         return serve_site(personal, models_of(self.folder, personal, self.sites), new_site, self.scaling)
 
     def frame(self) -> Any:
         """Return every figure of every site, round, method and seed as a tidy pandas DataFrame."""
-        runs = self._runs
-        assert runs is not None  # noqa: S101 - only `federate` makes results
-        folders = [folder for own in (self, *self.further_seeds.values()) if own._runs for folder in own._runs.prepared]
-        return frame_of(folders)
+        return frame_of([folder for own in (self, *self.further_seeds.values()) for folder in own._runs.prepared])
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write one HTML file that shows who benefits from whom, and whether federating pays for each site."""

@@ -1,14 +1,12 @@
-"""What the tables of all sites hold, told in numbers, and the one encoding that follows from it.
+"""The one encoding of all sites' tables, which follows from what each has told of its own (`table_statistics`).
 
-A site tells `TableStatistics`: means, deviations, and how often each word stands where; no record. Joined, they decide
-how all sites encode: a number stays one, the missing are the mean and a mark beside it, words are a column each.
+A number stays one, the missing are the mean and a mark beside it, and words are a column each.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
@@ -21,114 +19,14 @@ from torch import Tensor
 from fedfomo.core.data import Examples
 from fedfomo.errors import InputError, listed, reading, require
 from fedfomo.io import write_atomically
-from fedfomo.privacy.private_data import Noise, SystemNoise
-from fedfomo.runs.federated_statistics import LEAST_DEVIATION, Moments, bounded_sums
+from fedfomo.runs.federated_statistics import LEAST_DEVIATION
+from fedfomo.sites.table_statistics import TableStatistics, not_a_number, require_columns, require_usable
 from fedfomo.sites.tables import Column, Table
 
 Labels = Literal["classes", "numbers"]
 """What labels are: classes, or any numbers, to be predicted as such."""
 
-MOST_WORDS = 1000  # different ones in a column
 MOST_CLASSES = 2**31
-
-
-@dataclass(frozen=True)
-class TableNoise:
-    """What makes a site's statistics differentially private: noise, and what must be known without looking."""
-
-    noise: float
-    """Standard deviation of the noise on a site's sums, in units of what one record can change."""
-    bounds: Mapping[str, tuple[float, float]]
-    """Least and greatest value of each column of numbers."""
-    words: Mapping[str, Sequence[str]]
-    """The words of each other column."""
-
-
-@dataclass(frozen=True)
-class ColumnStatistics:
-    """What a column holds."""
-
-    count: float  # of numbers
-    mean: float
-    squares: float  # summed squared deviations from the mean
-    missing: float
-    words: dict[str, float]  # how often each stands there
-
-    def joined(self, other: ColumnStatistics) -> ColumnStatistics:
-        """Return the statistics of both."""
-        one, two = (Moments(*(np.array([v]) for v in (s.count, s.mean, s.squares))) for s in (self, other))
-        both = one.joined(two)
-        words = {w: self.words.get(w, 0) + other.words.get(w, 0) for w in {**self.words, **other.words}}
-        figures = (float(part[0]) for part in (both.counts, both.means, both.squares))
-        return ColumnStatistics(*figures, missing=self.missing + other.missing, words=words)
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation."""
-        return math.sqrt(self.squares / max(1.0, self.count))
-
-
-@dataclass(frozen=True)
-class TableStatistics:
-    """What one site's tables hold, or those of several."""
-
-    columns: Mapping[str, ColumnStatistics]
-    source: str  # where the columns were first met, for errors
-
-    @staticmethod
-    def of(train: Table, *others: Table, categories: Sequence[str] = ()) -> TableStatistics:
-        """Measure a site's training table; of its other parts count only which words there are, and what is missing."""
-        found = {name: _measured(column, name in categories) for name, column in train.columns.items()}
-        for table in others:
-            require_columns(table, tuple(found), train.source)
-            for name, column in table.columns.items():
-                more = _measured(column, name in categories)
-                found[name] = found[name].joined(ColumnStatistics(0, 0, 0, more.missing, dict.fromkeys(more.words, 0)))
-        return TableStatistics(found, train.source)
-
-    @staticmethod
-    def private(train: Table, how: TableNoise, source: Noise | None = None) -> TableStatistics:
-        """Measure a site's training table by one Gaussian query."""
-        names = [*how.bounds, *how.words]
-        require_columns(train, names, "the noise's bounds and words")
-        require(bool(names), "noisy statistics need the bounds or words of every column")
-        flags = {
-            n: np.array([[train.columns[n].word(r) == w for r in range(len(train))] for w in how.words[n]])
-            for n in how.words
-        }
-        sums = {n: bounded_sums(train.columns[n].numbers[:, None], how.bounds[n]) for n in how.bounds}
-        # A record adds up to three sums for a number, and one for a word or for the lack of one.
-        scale = how.noise * math.sqrt(3 * len(sums) + len(flags))
-        share = math.sqrt(3)  # `noisy` multiplies by the root of the sums of one column
-        source = source or SystemNoise()
-        found: dict[str, ColumnStatistics] = {}
-        for name, own in sums.items():
-            told = Moments.noisy(own, how.bounds[name], scale / share, source)
-            found[name] = ColumnStatistics(float(told.counts[0]), float(told.means[0]), float(told.squares[0]), 1.0, {})
-        for name, rows in flags.items():
-            drawn = source.draw(len(rows)).numpy() * scale
-            words = {w: max(0.0, float(n)) for w, n in zip(how.words[name], rows.sum(1) + drawn, strict=True)}
-            found[name] = ColumnStatistics(0, 0, 0, 1.0, words)
-        return TableStatistics({name: found[name] for name in train.columns}, train.source)
-
-    def joined(self, other: TableStatistics) -> TableStatistics:
-        """Return the statistics of both; columns go in the order of the first."""
-        _require_same(self.columns, other.columns, self.source, other.source)
-        together = {name: own.joined(other.columns[name]) for name, own in self.columns.items()}
-        return TableStatistics(together, self.source)
-
-    def write(self, path: Path | str) -> None:
-        """Write them, to be sent."""
-        columns = {name: asdict(own) for name, own in self.columns.items()}
-        write_atomically(Path(path), json.dumps({"source": self.source, "columns": columns}, indent=1).encode())
-
-    @staticmethod
-    def read(path: Path | str) -> TableStatistics:
-        """Read them."""
-        with reading(Path(path), "write it again, with TableStatistics.write"):
-            found = json.loads(Path(path).read_bytes())
-            columns = {name: ColumnStatistics(**own) for name, own in found["columns"].items()}
-            return TableStatistics(columns, found["source"])
 
 
 @dataclass(frozen=True)
@@ -153,7 +51,7 @@ class TableEncoding:
         require(label in known.columns, f"{known.source} has no column {label}, which is to be the label")
         require(bool(columns), f"{known.source} has the column {label} alone, and no inputs")
         for name, own in known.columns.items():
-            _require_usable(name, own, known.source)
+            require_usable(name, own, known.source)
         numbers = {
             name: (own.mean, own.deviation if own.deviation >= LEAST_DEVIATION else 1.0) if standardise else (0.0, 1.0)
             for name, own in columns.items()
@@ -201,7 +99,7 @@ class TableEncoding:
             return self._one_column_each(table, name, column)
         odd = np.flatnonzero(np.isnan(column.numbers) & ~column.is_missing)
         for row in odd[:1].tolist():
-            raise _not_a_number(table, row, name)
+            raise not_a_number(table, row, name)
         missing = column.is_missing
         if missing.any() and name not in self.fill:
             row = int(np.flatnonzero(missing)[0])
@@ -244,65 +142,3 @@ class TableEncoding:
                 " numbers)"
             )
         return torch.from_numpy(values).long()
-
-
-def require_columns(table: Table, names: Sequence[str], where: str) -> None:
-    """Refuse a table with other columns than somewhere else."""
-    _require_same(dict.fromkeys(names), table.columns, where, table.source)
-
-
-def require_one_kind(tables: Sequence[Table], categories: Sequence[str]) -> None:
-    """Refuse columns that hold words at one place and numbers at another, and name both places."""
-    for name in tables[0].columns:
-        if name in categories:
-            continue
-        own = [(table, table.columns[name]) for table in tables if name in table.columns]
-        for table, column in own:
-            if column.words is None:
-                continue
-            odd = [row for row, word in enumerate(column.words) if word is not None and np.isnan(column.numbers[row])]
-            if odd and any(not np.isnan(other.numbers).all() for _, other in own):
-                raise _not_a_number(table, odd[0], name)
-
-
-def _not_a_number(table: Table, row: int, name: str) -> InputError:
-    return InputError(
-        f"{table.place(row, name)}: '{table.columns[name].word(row)}' is no number, as others of the column are:"
-        f" correct it, leave it empty if it is missing, or say that the column holds words, with categories=['{name}']"
-    )
-
-
-def _measured(column: Column, is_category: bool) -> ColumnStatistics:
-    missing = float(column.is_missing.sum())
-    if is_category or (column.words is not None and np.isnan(column.numbers).all() and missing < len(column.numbers)):
-        found: dict[str, float] = {}
-        for row in range(len(column.numbers)):
-            word = column.word(row)
-            if word is not None:
-                found[word] = found.get(word, 0) + 1
-        return ColumnStatistics(0, 0, 0, missing, found)
-    moments = Moments.of(column.numbers[:, None])
-    figures = (float(part[0]) for part in (moments.counts, moments.means, moments.squares))
-    return ColumnStatistics(*figures, missing=missing, words={})
-
-
-def _require_usable(name: str, own: ColumnStatistics, source: str) -> None:
-    is_one_kind = not (own.words and own.count)
-    way_out = f"say that it holds words, with categories=['{name}'], or correct it"
-    require(is_one_kind, f"column '{name}' holds numbers at some sites and words at others: {way_out}")
-    known = len(own.words)
-    way_out = "leave it out with drop=, as every name or number of a person"
-    require(known <= MOST_WORDS, f"{source}, column '{name}': {known} different words are too many: {way_out}")
-
-
-def _require_same(one: Mapping[str, Any], other: Mapping[str, Any], first: str, second: str) -> None:
-    if set(one) != set(other):
-        raise InputError(
-            f"{second} and {first} have different columns ({_only(second, other, one)}; {_only(first, one, other)}):"
-            " all parts of all sites take the same"
-        )
-
-
-def _only(source: str, own: Mapping[str, Any], others: Mapping[str, Any]) -> str:
-    names = listed([f"'{name}'" for name in own if name not in others]) or "none"
-    return f"only in {'/'.join(Path(source).parts[-2:])}: {names}"
