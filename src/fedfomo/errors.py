@@ -1,4 +1,4 @@
-"""What a user can put right: one exception for it, and the errors of a disk."""
+"""Errors that users can correct: one exception for them, and the errors of a disk."""
 
 import errno
 from collections.abc import Generator, Iterable, Sequence
@@ -8,18 +8,18 @@ from pathlib import Path
 
 
 class InputError(Exception):
-    """What was asked for cannot be done; the message says what is wrong, where, and what to do."""
+    """An error that the user can correct; the message says what is wrong, where, and what to do."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
-    """Describe a name that nothing answers to, with the nearest one that exists."""
+    """Return the error of an unknown name, with the nearest known one."""
     near = nearest(name, known)
     hint = f"did you mean '{near}'?" if near else f"known: {', '.join(sorted(known))}"
     return InputError(f"unknown {kind} '{name}'{where and ' ' + where}: {hint}")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Write names down with commas between, and no more than a reader takes in."""
+    """Join names by commas; of many, the first few."""
     return ", ".join(names[:most]) + (" and others" if len(names) > most else "")
 
 
@@ -48,7 +48,7 @@ def _edits(one: str, other: str) -> int:
 
 
 def require(holds: bool, message: str) -> None:
-    """Refuse what cannot work, in words."""
+    """Raise an `InputError` with this message unless a condition holds."""
     if not holds:
         raise InputError(message)
 

@@ -138,7 +138,7 @@ def test_impossible_options_are_refused() -> None:
     for options, complaint in (
         ({"warm_up": 2.0}, "'warm_up' .* must be between 0 and 1"),
         ({"wait": -1.0}, "'wait' .* must be between 0 and 1"),
-        ({"linkage": "ward"}, "ward wants the metric l2 or cosine"),
+        ({"linkage": "ward"}, "ward needs the metric l2 or cosine"),
         ({"threshold": -1.0}, "'threshold' .* must be at least 0"),
         ({"num_clusters": -1}, "'num_clusters' .* must be at least 0"),
     ):

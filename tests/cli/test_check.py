@@ -133,7 +133,7 @@ def test_the_same_sample_in_two_sites_is_told() -> None:
 
 def test_labels_that_a_site_aims_at_but_does_not_hold_are_told() -> None:
     found = check_sites({"porto": (part(0, 40, label=0), part(1, 80, label=1))})
-    assert any(note.startswith("porto: what it trains on and what it aims at share 0%") for note in found.warnings)
+    assert any(note.startswith("porto: its training data and its target share only 0%") for note in found.warnings)
 
 
 def test_classes_that_are_counted_from_one_are_told() -> None:

@@ -1,6 +1,7 @@
 """A summary says what clients hold, as a run would deal it."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def test_a_summary_tells_what_a_run_would_use(name: str, digits: DataSet) -> Non
         targets = torch.cat([client.validation.labels, client.test.labels])
         assert shown.target_labels == tuple(torch.bincount(targets, minlength=10).tolist())
         assert shown.target == scenario.partition.targets[number]
-    assert json.loads(json.dumps(summary.to_json()))["config"]["scenario"] == name
+    assert json.loads(json.dumps(asdict(summary)))["config"]["scenario"] == name
 
 
 @pytest.mark.parametrize(

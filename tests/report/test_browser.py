@@ -219,7 +219,7 @@ def test_a_federation_whose_report_failed_has_a_page_of_scores(
     def failing(*arguments: object) -> None:
         raise ZeroDivisionError("no such thing")
 
-    monkeypatch.setattr("fedfomo.report.from_run.score_examples", failing)
+    monkeypatch.setattr("fedfomo.report.final_results.score_examples", failing)
     part = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
     sites = {"leeds": (part, part), "turin": (part, part)}
     result = fedfomo.federate(lambda: nn.Linear(2, 2), sites, rounds=1, workers=0, baselines=())

@@ -78,4 +78,4 @@ def test_unscaled_columns_are_noticed_with_a_way_out() -> None:
 
 def test_classes_that_a_site_has_never_seen_are_noticed() -> None:
     said = warnings_of(table(*[0, 1] * 40), table(*[0, 1, 2, 3] * 20))
-    assert "leeds: has never seen class 2, 3 in training, and aims at it" in said
+    assert "leeds: class 2, 3 is in its target, but not in its training data" in said

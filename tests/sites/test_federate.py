@@ -118,7 +118,7 @@ def test_a_report_that_cannot_be_made_does_not_cost_the_result(tmp_path: Path, m
     def failing(*arguments: object) -> None:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr("fedfomo.report.from_run.score_examples", failing)
+    monkeypatch.setattr("fedfomo.report.final_results.score_examples", failing)
     sites = {name: (line(slope, 12), line(slope, 8)) for name, slope in (("leeds", 1.0), ("turin", -1.0))}
     found = fedfomo.federate(lambda: nn.Linear(1, 1), sites, rounds=1, loss="regression", workers=0)
     assert set(found.models) == set(found.scores) == {"leeds", "turin"}

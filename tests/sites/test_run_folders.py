@@ -244,7 +244,7 @@ def test_private_folders_do_not_say_who_holds_what(tmp_path: Path) -> None:
 def test_nothing_is_tried_for_a_report_until_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bool] = []
     monkeypatch.setattr("fedfomo.sites.result.build_report_data", lambda source: tried.append(True))
-    monkeypatch.setattr("fedfomo.report.from_run.score_examples", lambda *_: tried.append(True))
+    monkeypatch.setattr("fedfomo.report.final_results.score_examples", lambda *_: tried.append(True))
     federated(rounds=1)
     assert tried == []
 

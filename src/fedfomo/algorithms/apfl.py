@@ -60,7 +60,7 @@ class Apfl(AveragingServer[Memory]):
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Blend the own model with the global one."""
         if len(client.data.train) == 0:
-            # Departs from the paper: an own model that cannot learn has no share.
+            # Departs from the paper: an own model that cannot learn has weight 0.
             return Personalised(download.model, memory)
         return Personalised(blend(memory.own, download.model, memory.share), memory)
 

@@ -61,7 +61,7 @@ class ApflLogits(Apfl):
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
         """Put the global model beside the own one."""
-        # Departs from the paper: an own model that cannot learn has no share.
+        # Departs from the paper: an own model that cannot learn has weight 0.
         share = memory.share if len(client.data.train) else 0.0
         return Personalised(blended(client.model.layout, memory.own, download.model, share), memory)
 

@@ -94,9 +94,9 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
     weight_rate: NonNegative = 0.003
     """Step size of the weights."""
     mu: NonNegative = 0.1
-    """How firmly weights are held to the initial ones at first."""
+    """Strength of the penalty that holds the weights near the initial ones, at first."""
     cautious_share: Fraction = 0.1
-    """Share of the rounds in which they are held, less and less."""
+    """Share of the rounds in which that penalty falls to 0."""
     full_steps: bool = True
     """Divide the own model's steps by its weight (the initial one, if that is larger), so that they are the learning
     rate's; without it they shrink with the number of clients."""

@@ -91,13 +91,13 @@ class Cfl(FedAvgClient[State, Download]):
     first_split: Fraction = 0.25
     """Share of the planned rounds before anything is split."""
     wait: Fraction = 0.5
-    """Share of the planned rounds in which a cluster waits for members that were never heard of."""
+    """Share of the planned rounds in which a cluster waits for members that have not answered yet."""
     linkage: Literal["single", "complete"] = "single"
     """How a cluster is split: single as in the paper, complete as in the authors' code."""
     separation: Annotated[float, Meta(ge=0, le=2)] = 0.5
     """Split only if cosines within the halves exceed those across by so much on average; 0, as in the paper: always."""
     select_by_validation: bool = False
-    """Let each client use whichever cluster's model, past or present, its validation data like best."""
+    """Let each client use the model, of all present and former clusters, with the lowest validation loss."""
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with one cluster."""
@@ -152,11 +152,11 @@ class Cfl(FedAvgClient[State, Download]):
     def _leaving(
         self, state: State, members: Sequence[ClientId], updates: Mapping[ClientId, Tensor], first_norm: float
     ) -> list[ClientId]:
-        """Return the members that leave a cluster for a new one; nobody if it stays whole."""
+        """Return the members that leave a cluster for a new one; none if it is not split."""
         known = [n for n in members if n in updates]
         missing = set(state.awaited.tolist()).intersection(members).difference(known)
         done = (state.round + 1) / state.planned_rounds
-        # Departs from the paper, where everybody answers: whoever is never heard of cannot hold up a split for ever.
+        # Departs from the paper, where everybody answers: a client that never answers does not delay a split for ever.
         if len(known) <= 2 or done <= self.first_split or (missing and done <= self.wait):
             return []
         of_members = [updates[n] for n in known]

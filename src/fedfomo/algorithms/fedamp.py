@@ -1,7 +1,8 @@
 """FedAMP, federated attentive message passing (Huang et al.; AAAI 2021).
 
 The server keeps every client's model apart and hands each client a mixture u_i of its own and the others', in
-which those near to its own weigh more; training then pulls it towards u_i. So clients that are alike draw nearer.
+which those near to its own weigh more; training then pulls it towards u_i. So models of similar clients approach
+each other.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def message_weights(squared_distances: Tensor, alpha: float, sigma: float) -> Te
 
 
 def relative_scale(squared_distances: Tensor, alpha: float, sigma: float) -> tuple[float, float]:
-    """Return α and σ for which the most sociable client takes the share `alpha` from others.
+    """Return α and σ for which the client that takes most from others takes the share `alpha`.
 
     σ is counted in units of the median squared distance.
     """
@@ -55,7 +56,7 @@ def squared_gaps(models: Sequence[Tensor], num_trainable: int) -> Tensor:
 
 @dataclass(frozen=True)
 class State:
-    """Every client's latest model, and who hears how much of whom."""
+    """Every client's latest model, and the weights with which they are mixed."""
 
     initial: Parameters
     models: Mapping[int, Parameters]  # w_i
@@ -80,7 +81,7 @@ class FedAmp(Algorithm[State, Download, Upload, None]):
     scale: Literal["relative", "absolute"] = "relative"
     """Count alpha and sigma relative to the distances between models, or as they are."""
     alpha: NonNegative = 0.5
-    """Step of message passing (α); relative: the share that the most sociable client takes from others."""
+    """Step of message passing (α); relative: the largest share that any client takes from others."""
     sigma: Positive = 0.1
     """How fast attraction fades with squared distance (σ); relative: in units of the median squared distance."""
     strength: NonNegative = 0.1

@@ -65,7 +65,7 @@ class FlHc(FedAvgClient[State, Download]):
     metric: Literal["l1", "l2", "cosine"] = "l1"
     """Distance between updates."""
     linkage: Literal["average", "complete", "single", "ward"] = "average"
-    """Distance between clusters; ward wants the metric l2 or cosine."""
+    """Distance between clusters; ward needs the metric l2 or cosine."""
     cut: Literal["threshold", "gap"] = "threshold"
     """Stop merging at a threshold, or at the widest gap between successive merges."""
     threshold: NonNegative = 1.0
@@ -73,11 +73,11 @@ class FlHc(FedAvgClient[State, Download]):
     num_clusters: CountOrZero = 0
     """Stop merging at this many clusters instead; 0 leaves it to the cut."""
     wait: Fraction = 0.5
-    """Share of the planned rounds in which clustering waits for clients that were never heard of."""
+    """Share of the planned rounds in which clustering waits for clients that have not answered yet."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.linkage != "ward" or self.metric != "l1", "linkage ward wants the metric l2 or cosine, not l1")
+        require(self.linkage != "ward" or self.metric != "l1", "linkage ward needs the metric l2 or cosine, not l1")
 
     def start_server(self, start: FederationInfo) -> State:
         """Start with one cluster."""
@@ -111,16 +111,16 @@ class FlHc(FedAvgClient[State, Download]):
         return replace(state, updates=updates, awaited=state.awaited.new_tensor(awaited))
 
     def _is_time(self, state: State, known: Set[ClientId]) -> bool:
-        """Tell whether this round clusters: the warm-up is over, and everybody was heard of or has been waited for."""
+        """Tell whether this round clusters: the warm-up is over, and all clients have answered or the wait is over."""
         if state.round < max(1, round(self.warm_up * state.planned_rounds)):
             return False
-        # Departs from the paper, where all clients take part in this round: whoever is absent counts by its latest
-        # update, and whoever was never heard of is not waited for endlessly.
+        # Departs from the paper, where all clients take part in this round: an absent client counts by its latest
+        # update, and a client that never answers is not awaited endlessly.
         is_patient = state.round + 1 <= self.wait * state.planned_rounds
         return bool(known) and (known >= set(state.awaited.tolist()) or not is_patient)
 
     def _clustered(self, clusters: Clusters, updates: Mapping[ClientId, Tensor]) -> Clusters:
-        """Give every group of clients a copy of the global model; the largest one takes those never heard of."""
+        """Give every group of clients a copy of the global model; the largest one takes those that never answered."""
         known = sorted(updates)
         merges = merge_nearest(update_distances([updates[n] for n in known], self.metric), self.linkage)
         groups = groups_after(merges, self._num_merges([height for _, _, height in merges]))

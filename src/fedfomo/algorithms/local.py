@@ -1,8 +1,8 @@
-"""Local training: every client on its own, the bar that a federation has to clear.
+"""Local training: every client trains alone. It is the baseline of every federation.
 
-FedFomo never moves to what its validation data speak against, so that it also stops before a client overfits. What
-that alone is worth, without anybody else's model, is local training that keeps its best. And the other methods do not
-train on validation data: local training on these too shows what they are worth so, to a client on its own.
+Two controls go with it. FedFomo rejects a model that raises the validation loss, so it also stops before a client
+overfits: `keep_best` does that without other clients' models. And `local-all` trains on the validation data too, which
+other methods only evaluate on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Local(NoServer):
     evaluates_on: ClassVar[Records] = "validation"  # with keep_best
 
     keep_best: bool = False
-    """Judge every round's model by validation data; use the best so far, and train on from that."""
+    """Use the model of the round with the lowest validation loss so far, and continue training from it."""
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
         """Use the own model as it is, or the best so far."""
@@ -90,7 +90,7 @@ class LocalAll(NoServer):
 
 
 def better_of(client: Client, old: Tensor, new: Tensor) -> Tensor:
-    """Return the new model unless validation data speak for the old one; without any, nothing does."""
+    """Return the model of lower validation loss; without validation data, the new one."""
     before, after = client.validation_losses((old, new)).tolist()
     keeps_old = before <= after or (math.isnan(after) and not math.isnan(before))
     return old if keeps_old else new

@@ -108,7 +108,7 @@ class Mapper(AveragingServer[Memory]):
         return Memory(None, self.lowest_share)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Mix the own model with the new common one, in the shares that validation likes best."""
+        """Mix the own model with the new common one, in the shares with the lowest validation loss."""
         if memory.own is None:
             return Personalised(self._mixture(client, download.model, download.model, memory.share), memory)
         mixtures = [self._mixture(client, memory.own, download.model, share) for share in self.shares]
@@ -116,7 +116,7 @@ class Mapper(AveragingServer[Memory]):
         return Personalised(mixtures[self.shares.index(share)], Memory(memory.own, share))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the own model for each λ and keep what validation likes best; then train the common one."""
+        """Train the own model for each λ and keep that of lowest validation loss; then train the common one."""
         own, share = memory.own, 0.0
         # Departs from the paper: a λ of 1, which wins while both models are raw, would leave the common one so.
         if client.round >= self.warm_up * client.start.rounds:
@@ -126,7 +126,7 @@ class Mapper(AveragingServer[Memory]):
         return Trained(Upload(common, len(client.data.train)), Memory(own, share), model)
 
     def _best_own(self, client: Client, own: Tensor, common: Tensor) -> tuple[Tensor, float]:
-        """Train the own model once for each λ; return what validation likes best, the middle λ if it is silent."""
+        """Train the own model once for each λ; return that of lowest validation loss, the middle λ if none is known."""
         owns = [self._trained(client, "own", own, common, share) for share in self.shares]
         mixtures = [self._mixture(client, own, common, share) for own, share in zip(owns, self.shares, strict=True)]
         middle = self.shares[len(self.shares) // 2]

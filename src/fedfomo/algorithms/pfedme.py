@@ -83,7 +83,7 @@ class PFedMe(Algorithm[State, Download, Upload, Memory]):
         return Download(state.model)
 
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
-        """Move w ← (1 − β) w + β · average; statistics go no further than the average, lest variances turn negative."""
+        """Move w ← (1 − β) w + β · average; statistics move to the average at most: variances stay positive."""
         average = average_uploads(uploads, otherwise=state.model)
         model = torch.lerp(state.model, average, self.beta)
         statistics = slice(state.num_trainable, None)

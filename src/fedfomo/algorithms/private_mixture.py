@@ -101,7 +101,7 @@ class PrivateMixture(AveragingServer[Memory]):
     shared_learns_from: Literal["mixture", "itself"] = "mixture"
     """The loss that trains the shared expert: the whole mixture's, as in the paper, or that of its own answers."""
     gate_waits: CountOrZero = 0
-    """Rounds before the gate learns; a noisy shared expert would lose its say at once."""
+    """Rounds before the gate learns; it would at once give a noisy shared expert no weight."""
 
     def network(self, module: nn.Module) -> Mixture:
         """Let two copies of the network answer, with a gate between them."""
@@ -116,7 +116,7 @@ class PrivateMixture(AveragingServer[Memory]):
         places = Places.of(client.model.layout)
         theta = places.joined(download.model, memory)
         if len(client.data.train) == 0:
-            # Departs from the paper: a private expert that cannot learn has no say.
+            # Departs from the paper: a private expert that cannot learn has weight 0.
             theta[places.gate[-1]] = CERTAIN
         return Personalised(theta, memory)
 

@@ -72,37 +72,33 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
 
 def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     from fedfomo.report.select_run import choice_in_words, find_run
-    from fedfomo.runs.own_sites import is_of_sites, read_sites_config, way_to_resume
+    from fedfomo.runs.config import RunConfig
+    from fedfomo.runs.description import describe_run
+    from fedfomo.runs.own_sites import way_to_resume
     from fedfomo.runs.provenance import read_environment
-    from fedfomo.runs.run import read_config
+    from fedfomo.runs.records import model_file
 
     folder = find_run(config.run, config.method, config.seed)
     if folder != config.run:
         console.print(choice_in_words(folder), soft_wrap=True)
     require((folder / "result.json").exists(), f"{folder} is not finished: {way_to_resume(config.run)} goes on")
-    files = {str(int(path.stem.removeprefix("client-"))): path for path in (folder / "models").glob("client-*")}
-    environment = read_environment(folder)
-    if is_of_sites(folder):
-        own = read_sites_config(folder)
-        if config.site not in own.sites:
-            raise unknown("site", config.site, own.sites)
-        imports, build = _built_by(own.method, own.options, "make_model()")
-        return files[str(own.sites.index(config.site))], imports, f"{build}  # make_model: your own"
-    run_config = read_config(folder)
-    if run_config.setting.is_own:
-        names: list[str] = environment["names"]
-        if config.site not in names:
-            raise unknown("site", config.site, names)
-        imports, build = _built_by(run_config.method, run_config.options, "make_model()")
-        return files[str(names.index(config.site))], imports, f"{build}  # make_model: of {run_config.setting.dataset}"
-    site = config.site.removeprefix("client ").removeprefix("client-")
-    if site not in files:
-        raise unknown("client", config.site, files)
+    asked, environment = describe_run(folder), read_environment(folder)
+    setting = asked.config.setting if isinstance(asked.config, RunConfig) else None
+    is_named = setting is not None and not setting.is_own
+    known = list(map(str, range(len(asked.names)))) if is_named else asked.names
+    site = config.site.removeprefix("client ").removeprefix("client-") if is_named else config.site
+    if site not in known:
+        raise unknown("client" if is_named else "site", config.site, known)
+    file = folder / model_file(known.index(site))
+    if not is_named:
+        source = f"of {setting.dataset}" if setting else "your own"
+        imports, build = _built_by(asked.method, asked.options, "make_model()")
+        return file, imports, f"{build}  # make_model: {source}"
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
-    imports, build = _built_by(run_config.method, run_config.options, plain)
+    imports, build = _built_by(asked.method, asked.options, plain)
     scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
-    return files[site], f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
+    return file, f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
 
 
 def _built_by(method: str, options: Mapping[str, Any], network: str) -> tuple[str, str]:

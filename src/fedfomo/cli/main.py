@@ -27,7 +27,7 @@ Personalised federated learning: every client federates with the clients that he
               report compare: an HTML report that compares methods over several runs
   runs        runs frame: every figure of every client and round as one tidy table
   export      write one client's model, for load_state_dict
-  serve       find the mixture of a run's models that serves a site which was not there
+  serve       mix a run's models for a site that took no part in it
   check       validate the data of your own sites before a run: counts, labels, duplicates
   methods     list the methods, or the options of one
   scenarios   list the ways to split data over clients; scenarios show: what each client would hold

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfomo.cli.tables import LEGEND, comparison_table, epsilon_table
-from fedfomo.cli.terminal import console, fail, parse_run, stop_code, warn
+from fedfomo.cli.terminal import console, fail, parse_run, stop_code, warn, warn_of
 from fedfomo.errors import InputError, disk_sentence, is_disk_fault
 from fedfomo.io import read_lines
 from fedfomo.runs.config import ExperimentConfig, RunConfig, label_of
@@ -88,10 +88,7 @@ def introduce(setting: ExperimentConfig, prepared: AnyPrepared, first: bool) -> 
         console.print(introduction, soft_wrap=True)
         for name in setting.scenario.ignored if not setting.is_own else ():
             warn(f"--{name.replace('_', '-')} has no effect in the scenario {setting.scenario.scenario}")
-    for note in notes[:MOST_WARNINGS]:
-        warn(note)
-    if len(notes) > MOST_WARNINGS:
-        warn(f"and {len(notes) - MOST_WARNINGS:,} more notes of this kind, all in environment.json")
+    warn_of(notes, MOST_WARNINGS, ", all in environment.json")
 
 
 def run_with_progress(folder: Path, to_resume: Path, config: RunConfig, prepared: AnyPrepared) -> RunRecord:

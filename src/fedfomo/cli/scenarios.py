@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,10 +15,9 @@ from rich.text import Text
 
 from fedfomo.cli.check import show_sites
 from fedfomo.cli.tables import NONE, bars, labels_a_bar
-from fedfomo.cli.terminal import choose, console, parse, require_file, warn
+from fedfomo.cli.terminal import choose, console, parse, require_file, warn_of, write_json
 from fedfomo.core.local_training import Sgd
 from fedfomo.datasets.config import SCENARIOS, ScenarioConfig
-from fedfomo.io import make_folder
 
 if TYPE_CHECKING:
     from fedfomo.datasets.scenario_summary import ClientSummary, ScenarioSummary
@@ -80,14 +78,8 @@ def show(arguments: list[str]) -> None:
 
     summary = summarise_scenario(config.scenario, load_data(config.dataset, config.data), config.seed)
     console.print(draw_summary(summary, console.width))
-    for warning in summary.warnings[:MOST_WARNINGS]:
-        warn(warning)
-    if len(summary.warnings) > MOST_WARNINGS:
-        warn(f"and {len(summary.warnings) - MOST_WARNINGS:,} notes of this kind")
-    if config.json is not None:
-        make_folder(config.json.parent)
-        config.json.write_text(json.dumps(summary.to_json(), indent=1) + "\n")
-        console.print(f"written to {config.json}", soft_wrap=True)
+    warn_of(summary.warnings, MOST_WARNINGS)
+    write_json(config.json, asdict(summary))
 
 
 def _show_own(config: ShowConfig) -> None:
@@ -100,12 +92,8 @@ def _show_own(config: ShowConfig) -> None:
     prepared = prepare_file(setting, config.seed)
     cards = summarise_sites(prepared.environment["names"], prepared.problem.clients)
     show_sites(cards)
-    for note in prepared.environment["warnings"][:MOST_WARNINGS]:
-        warn(note)
-    if config.json is not None:
-        make_folder(config.json.parent)
-        config.json.write_text(json.dumps([asdict(card) for card in cards], indent=1) + "\n")
-        console.print(f"written to {config.json}", soft_wrap=True)
+    warn_of(prepared.environment["warnings"], MOST_WARNINGS)
+    write_json(config.json, [asdict(card) for card in cards])
 
 
 @dataclass(frozen=True)

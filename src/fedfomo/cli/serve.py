@@ -1,4 +1,4 @@
-"""The command for a site that comes after the run."""
+"""The command for a site that took no part in a run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """Find the mixture of a finished run's models that serves a site which was not there.
+    """Mix the models of a finished run for a site that took no part in it.
 
-    Every model is judged in one pass over the site's validation data, and weighed as FedFomo weighs models (Eq. 3). The
+    Every model is evaluated once on the site's validation data, and weighted as FedFomo weights models (Eq. 3). The
     reference is the mean of all models.
     """
 
@@ -67,25 +67,21 @@ def serve(arguments: list[str]) -> None:
 
 def _model_of(folder: Path, file: Path | None) -> tuple[Model, list[str]]:
     """Return the model of a run's clients, and their names."""
-    from fedfomo.algorithms import make_algorithm
     from fedfomo.deployment.user_model import load_model
     from fedfomo.report.from_run import prepare_run
-    from fedfomo.runs.own_sites import is_of_sites, read_sites_config
-    from fedfomo.runs.provenance import read_environment
-    from fedfomo.runs.run import read_config
+    from fedfomo.runs.description import describe_run
+    from fedfomo.runs.own_sites import is_of_sites
 
+    asked = describe_run(folder)
     if is_of_sites(folder):
-        own = read_sites_config(folder)
         if file is None:
             raise InputError(f"{folder} is of federate: give the file with make_model, --model my_problem.py")
-        model, names = load_model(file, own.seed).model, own.sites
-        algorithm = make_algorithm(own.method, own.options)
+        model = load_model(file, asked.seed).model
     else:
         require(file is None, "the run knows its model: leave out --model")
         problem = prepare_run(folder)
         if isinstance(problem, InputError):
             raise problem
-        run = read_config(folder)
-        algorithm, model = make_algorithm(run.method, run.options), problem.model
-        names = read_environment(folder).get("names") or [f"client {n}" for n in range(len(problem.clients))]
-    return (model.rebuilt(algorithm.network) if algorithm.wraps_network else model), names
+        model = problem.model
+    algorithm = asked.make_algorithm()
+    return (model.rebuilt(algorithm.network) if algorithm.wraps_network else model), asked.names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedfomo.errors import InputError, nearest, require, unknown
+from fedfomo.io import make_folder
 from fedfomo.runs.config import CompareConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, build, load_toml, take_inline_options
 
@@ -257,6 +259,22 @@ def require_file(path: Path | None) -> None:
 def warn(message: str) -> None:
     """Tell what is odd but stops nothing."""
     console.print(f"[yellow]note:[/yellow] {escape(message)}", soft_wrap=True)
+
+
+def warn_of(notes: Sequence[str], most: int, rest: str = "") -> None:
+    """Tell the first of many notes of one kind, and how many more there are, and where."""
+    for note in notes[:most]:
+        warn(note)
+    if len(notes) > most:
+        warn(f"and {len(notes) - most:,} more notes of this kind{rest}")
+
+
+def write_json(path: Path | None, value: Any) -> None:
+    """Write plain values to a file that was asked for."""
+    if path is not None:
+        make_folder(path.parent)
+        path.write_text(json.dumps(value, indent=1) + "\n")
+        console.print(f"written to {path}", soft_wrap=True)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What a federated method is: three functions on the server, three on a client, and what it says about itself."""
+"""The base class of federated methods: three functions on the server, three on a client, and declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of arrays from anywhere, read without trusting what they say of themselves."""
+"""Files of arrays from untrusted sources, read without pickle and within limits of size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from fedfomo.errors import InputError
 
 MOST_TIMES = 100
-"""What unpacks to more than so many times its size is no data; a bomb of zeros unpacks to a thousand times."""
+"""Largest ratio of unpacked to packed size; a zip bomb of zeros has a thousand."""
 ALWAYS_ALLOWED = 50_000_000  # bytes, whatever they were packed into
 MOST_HEADER = 2_000_000  # bytes of a safetensors header: some 25,000 tensors, which take half a second to read
 

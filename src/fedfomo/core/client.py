@@ -1,4 +1,4 @@
-"""What an algorithm may use on a client: data, training, judgement, and nothing of the engine behind them."""
+"""What an algorithm may use on a client: its data, training and evaluation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Evaluator(Protocol):
 
 
 class ExactEvaluator:
-    """Tells the losses as they are."""
+    """Returns exact losses."""
 
     def losses(self, model: Model, thetas: Sequence[Tensor], examples: Examples) -> Tensor:
         """Return each θ's mean loss; NaN for each if there are no examples."""
@@ -108,7 +108,7 @@ class Client:
         """Train from `start` on the client's training examples, or on others of its own.
 
         Two trainings with the same purpose see the same batches; `trainable_mask` is a mask of the coordinates that may
-        change; `local_only` promises that nothing that comes of it, not even indirectly, ever leaves the client.
+        change; `local_only`: the result is never uploaded, directly or indirectly, so it needs no noise.
         """
         examples = self.data.train if examples is None else examples
         self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)

@@ -38,13 +38,13 @@ def minus_absolute_error(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def labels_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return every example's mean cross-entropy over labels that are each there (1) or not (0)."""
+    """Return every example's mean cross-entropy over labels that are each present (1) or absent (0)."""
     losses = nn.functional.binary_cross_entropy_with_logits(_alike(outputs, labels), labels.float(), reduction="none")
     return losses.flatten(1).mean(dim=1) if losses.dim() > 1 else losses
 
 
 def labels_right(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the share of each example's labels that are told rightly: there if the output is above 0."""
+    """Return the share of each example's labels that are predicted correctly: present if the output is above 0."""
     right = ((_alike(outputs, labels) > 0) == (labels > 0.5)).float()
     return right.flatten(1).mean(dim=1) if right.dim() > 1 else right
 

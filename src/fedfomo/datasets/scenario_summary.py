@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -61,10 +60,6 @@ class ScenarioSummary:
     num_informative: int  # clients whom a constant answer does not serve within two points of everything
     clients: tuple[ClientSummary, ...]
     warnings: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as plain values."""
-        return asdict(self)
 
 
 def summarise_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> ScenarioSummary:

@@ -56,7 +56,7 @@ class Privacy:
         certain = self.noise != 0 or self.budget is None
         require(certain, "privacy.budget cannot be kept without noise: give a privacy.noise above 0")
         certain = self.validation_noise != 0
-        require(certain, "privacy.validation_noise must be above 0; leave it out for judgement without a guarantee")
+        require(certain, "privacy.validation_noise must be above 0; leave it out for evaluation without a guarantee")
 
     @property
     def is_on(self) -> bool:

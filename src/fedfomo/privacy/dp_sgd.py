@@ -1,4 +1,4 @@
-"""DP-SGD (Abadi et al., 2016): training in which no record can leave more than a trace.
+"""DP-SGD (Abadi et al., 2016): training whose result depends little on any single record.
 
 Gradients of single examples come from Opacus. Of its ways to find them, two are used. Expanded weights are faster than
 hooks and ghost clipping (`make bench` compares them), but know only the common layers, so functorch is there for all
@@ -59,7 +59,7 @@ def clip_factors(norms: Tensor, clip: float) -> Tensor:
 
 
 def refuse_unfit(model: Model, examples: Examples) -> None:
-    """Refuse, in words, a network or loss whose gradients cannot be told apart by example."""
+    """Refuse a network or loss for which gradients of single examples cannot be computed."""
     frozen = dict(frozen_modules(model.architecture))
     for name, layer in model.architecture.named_modules():
         if name not in frozen and isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
@@ -78,7 +78,7 @@ def _gradients(model: Model, examples: Examples) -> _Gradients:
 
 
 def _mode_of(model: Model, examples: Examples) -> str:
-    """Find, once, a way to tell examples apart that agrees with looking at them one by one."""
+    """Find, once, a way to compute gradients of single examples that agrees with computing them one by one."""
     if model not in _modes:
         few = next(examples.batches(3)).to(model.device)
         theta = model.read()
@@ -148,7 +148,7 @@ class DpSgd:
     """A trainer's steps on clipped, noisy gradients of Poisson samples.
 
     The batch size becomes the expected number of examples a step; an epoch has as many steps as without privacy.
-    Weight decay and penalties read no records, so they are added after the noise, for nothing. Whatever an optimiser
+    Weight decay and penalties read no records, so they are added after the noise and cost no ε. Whatever an optimiser
     makes of noisy gradients is as private as they are.
     """
 
@@ -206,5 +206,5 @@ class DpSgd:
 
 def _private(examples: Examples) -> PrivateExamples:
     if not isinstance(examples, PrivateExamples):
-        raise InputError("private training was given examples that belong to no client: nobody could pay for them")
+        raise InputError("private training was given examples of no client, for which there is no budget to charge")
     return examples

@@ -42,7 +42,7 @@ class PrivacyEngine:
         plain = DpSgd(trainer, 0.0, privacy.clip)
         sizes = {number for number in num_examples if number > 0} or {1}
         # To a first approximation ε grows with chance · √steps; few records, and few steps too many, cost most.
-        dearest = sorted(sizes, key=lambda number: -plain.chance(number) * plain.steps(number) ** 0.5)[:3]
+        costliest = sorted(sizes, key=lambda number: -plain.chance(number) * plain.steps(number) ** 0.5)[:3]
         target = privacy.epsilon or 0.0
 
         def epsilon(noise: float) -> float:
@@ -52,7 +52,7 @@ class PrivacyEngine:
                     {Query("training", noise, plain.chance(number)): trainer.epochs * plain.steps(number)},
                     rounds,
                 )
-                for number in dearest
+                for number in costliest
             ]
             return max(epsilon_of(ledger, "training", privacy.delta, privacy.accountant) for ledger in ledgers)
 

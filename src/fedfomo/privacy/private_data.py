@@ -1,8 +1,7 @@
-"""Private records: examples that are read only by queries that are paid for.
+"""Private records: examples that are read only by queries that are charged to a budget.
 
 A client under differential privacy holds private examples. An algorithm can count them, cut them and pass them on to
-training and judgement; it cannot read them. Whatever would leave the client without noise therefore fails, loudly,
-instead of leaving.
+training and evaluation; it cannot read them. A method that would send something without noise therefore fails.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class BudgetTracker:
             self._afford(ledger)
         self.ledger = ledger
 
-    def pay_for_sample(self, query: Query, sample: bytes) -> None:
+    def charge_sample(self, query: Query, sample: bytes) -> None:
         """Charge a query on a random sample to the ledger.
 
         Chance protects a record once: k queries on one sample are one query on it with the noise of their mean, σ/√k.
@@ -153,7 +152,7 @@ class PrivateExamples(UnreadableExamples):
                 self.tracker.charge(query, times)
             else:
                 for _ in range(times):
-                    self.tracker.pay_for_sample(query, self.sample)
+                    self.tracker.charge_sample(query, self.sample)
 
     def sampled(self, chance: float, rng: torch.Generator) -> PrivateExamples:
         """Take every example with the same chance, each by a draw of its own."""

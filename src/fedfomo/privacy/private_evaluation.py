@@ -25,7 +25,7 @@ class PrivateEvaluator:
         """Return each θ's mean loss; NaN for each if there are no examples."""
         if not isinstance(examples, PrivateExamples):
             raise InputError(
-                "a private evaluator was given examples that belong to no client: nobody could pay for them"
+                "a private evaluator was given examples of no client, for which there is no budget to charge"
             )
         records = examples.opened()
         if len(records) == 0 or not thetas:

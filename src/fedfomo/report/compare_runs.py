@@ -102,8 +102,8 @@ def compare_runs(folders: Sequence[Path]) -> list[ScenarioComparison]:
     found: dict[tuple[str, str], dict[str, dict[int, Path]]] = {}  # by setting and data, method and seed
     for folder in _runs_in(folders):
         config = read_config(folder)
-        played_on = _title(config.setting), read_environment(folder)["data"]["sha256"]
-        methods = found.setdefault(played_on, {})
+        run_on = _title(config.setting), read_environment(folder)["data"]["sha256"]
+        methods = found.setdefault(run_on, {})
         _check_clients(folder, [runs[config.seed] for runs in methods.values() if config.seed in runs])
         runs = methods.setdefault(method_in_full(config), {})
         known = runs.setdefault(config.seed, folder)

@@ -20,7 +20,7 @@ from fedfomo.io import read_json, read_lines
 from fedfomo.privacy.config import Privacy
 from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportInput, Reproduce
 from fedfomo.report.final_results import algorithm_of, final_result
-from fedfomo.report.notes import left_out, low_bar, stopped_early, unfinished
+from fedfomo.report.notes import left_out, low_bar, missing_data, stopped_early, unfinished
 from fedfomo.report.select_run import comparison_in, has_begun, is_part
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import named, to_cli
@@ -44,19 +44,19 @@ def prepare_run(folder: Path) -> FederatedProblem | InputError:
     if is_of_sites(folder):
         return InputError("they are with whoever called federate, whose result.report() shows all there is")
     config = read_config(folder)
-    played_on = read_environment(folder)
+    begun_on = read_environment(folder)
     try:
         prepared = prepare_any(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
     except InputError as error:
         return error
     if isinstance(prepared, PreparedFile):
-        begun = played_on.get("file", {}).get("sha256")
+        begun = begun_on.get("file", {}).get("sha256")
         changed = f"{prepared.path} has changed since the run was begun"
         return prepared.problem if begun == prepared.environment["file"]["sha256"] else InputError(changed)
     name = prepared.data.name
-    if prepared.data.fingerprint != played_on["data"]["sha256"]:
+    if prepared.data.fingerprint != begun_on["data"]["sha256"]:
         return InputError(f"'{name}' has changed since: its hash is {prepared.data.fingerprint}")
-    if not same_clients(played_on, clients_of(prepared)):
+    if not same_clients(begun_on, clients_of(prepared)):
         cause = "its latent groups were built again, or this version deals them out otherwise"
         return InputError(f"the examples of '{name}' would go to other clients than the run's now: {cause}")
     return prepared.problem
@@ -117,7 +117,7 @@ def load(
             *unfinished(folder, is_finished),
             *stopped_early(record, asked.rounds, len(read_rounds(folder))),
             *environment["warnings"],
-            *([] if problem else _lost(data, results, clients)),
+            *([] if problem else missing_data(data, results, clients)),
             *left_out([other for other in siblings if other not in alike]),
             *low_bar(ended.get("local")),
         ],

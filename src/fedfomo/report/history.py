@@ -36,6 +36,7 @@ class _Tally:
 
 
 def history(source: ReportInput) -> tuple[list[RoundFacts], Diagnostics]:
+    """Read the log: what happened in each round, and what went wrong."""
     tally = _Tally(len(source.clients))
     rounds = [_round(source, line, tally) for line in source.lines]
     notes = list(source.notes)
@@ -99,6 +100,7 @@ def thinned(rounds: list[RoundFacts]) -> list[RoundFacts]:
 
 
 def curves(source: ReportInput) -> Curves:
+    """Return every client's figures by round; of long runs, those of some rounds."""
     number = len(source.clients)
     step = max(1, math.ceil(len(source.lines) * number / MOST_COURSES))
     lines = [line for line in source.lines if (len(source.lines) - 1 - line["round"]) % step == 0]

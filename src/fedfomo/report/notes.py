@@ -1,4 +1,4 @@
-"""What a reader of a report has to know beside its figures: what is unfinished, missing, left out, or too favourable."""
+"""What a reader has to know beside the figures of a report: what is unfinished, missing, or left out."""
 
 from __future__ import annotations
 

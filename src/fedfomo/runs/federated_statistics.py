@@ -1,4 +1,4 @@
-"""Means and deviations of all sites' training data, from sums that sites can tell without their records.
+"""Means and deviations of all sites' training data, from sums that sites share in place of records.
 
 Each site computes its `Moments`; they are joined, and every site scales its own inputs by the result. With noise, a
 site's sums are those of one Gaussian query on its training records.
@@ -37,7 +37,7 @@ LEAST_DEVIATION = 1e-6  # what is the same everywhere is left at 0
 class Standardise:
     """How inputs are brought to mean 0 and deviation 1 over the training data of all sites.
 
-    With noise, inputs are first clipped to `bounds`, and what each site tells is differentially private.
+    With noise, inputs are first clipped to `bounds`, and what each site shares is differentially private.
     """
 
     noise: float = 0.0
@@ -54,7 +54,7 @@ class Standardise:
             require(math.isfinite(high - low) and low < high, f"bounds must be (least, greatest), not {self.bounds}")
 
     def epsilon(self, delta: float = 1e-5) -> float:
-        """Return ε of a site's training records for having told their sums; infinite without noise."""
+        """Return ε of a site's training records for sharing their sums; infinite without noise."""
         return epsilon_of({Query("training", self.noise, 1.0): 1}, "training", delta)
 
 

@@ -28,7 +28,14 @@ from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.private_data import SeededNoise
 from fedfomo.runs.config_io import load_toml
 from fedfomo.runs.federated_statistics import Scaling, Standardise, scaled_alike
-from fedfomo.runs.provenance import check_method_file, label_counts, machine, method_file, read_environment
+from fedfomo.runs.provenance import (
+    check_method_file,
+    example_counts,
+    label_counts,
+    machine,
+    method_file,
+    read_environment,
+)
 from fedfomo.runs.site_data import Site, build_model, build_module, check_data, client_data, notes_of
 from fedfomo.simulation.problem import FederatedProblem
 
@@ -144,9 +151,7 @@ def sites_environment(names: Sequence[str], problem: FederatedProblem, scaling: 
         **machine(),
         "data": {"name": "sites", "sha256": digest},
         "sites": prints,
-        "examples": [
-            {"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in problem.clients
-        ],
+        "examples": example_counts(problem.clients),
         "groups": None,
         "targets": list(range(len(names))),
         # How many of which label a site holds is not for the folder or the page of a private run.

@@ -46,11 +46,16 @@ def clients_of(prepared: Prepared) -> dict[str, Any]:
     clients, partition = prepared.scenario.clients, prepared.scenario.partition
     return {
         "data": {"name": prepared.data.name, "sha256": prepared.data.fingerprint},
-        "examples": [{"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in clients],
+        "examples": example_counts(clients),
         "groups": None if partition.groups is None else list(partition.groups),
         "targets": list(partition.targets),
         "split": _split_digest(partition),
     }
+
+
+def example_counts(clients: Sequence[ClientData]) -> list[dict[str, int]]:
+    """Count the examples in every client's parts."""
+    return [{"train": len(c.train), "validation": len(c.validation), "test": len(c.test)} for c in clients]
 
 
 def same_clients(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -169,10 +174,10 @@ def _split_digest(partition: Partition) -> str:
     return digest.hexdigest()
 
 
-def _constant_accuracy(data: ClientData, is_at_home: bool) -> float | None:
+def _constant_accuracy(data: ClientData, has_own_target: bool) -> float | None:
     """Return the accuracy of always answering with a client's most frequent label; None: it has no data.
 
     Labels are counted in its training data, and if it aims at foreign data, in its validation data, which are like it.
     """
-    known = data.train if is_at_home else data.validation
+    known = data.train if has_own_target else data.validation
     return constant_accuracy(known.labels.numpy(), data.test.labels.numpy())

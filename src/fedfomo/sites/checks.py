@@ -141,8 +141,8 @@ def _foreign(cards: Sequence[SiteSummary]) -> list[str]:
         shared = overlap(card.train_labels, card.target_labels) if card.train_labels and card.target_labels else None
         if shared is not None and shared < 0.5:
             notes.append(
-                f"{card.name}: what it trains on and what it aims at share {shared:.0%} of their mix of labels:"
-                " it depends on others"
+                f"{card.name}: its training data and its target share only {shared:.0%} of their label mix:"
+                " it depends on other sites"
             )
     return notes
 
@@ -173,7 +173,7 @@ def _shared(data: Mapping[str, ClientData]) -> list[str]:
                 pairs[one, other] = pairs.get((one, other), 0) + 1
     ranked = sorted(pairs.items(), key=lambda item: -item[1])
     notes = [
-        f"{one} and {other} hold {number} samples in common: what one trains on, the other may be judged on"
+        f"{one} and {other} hold {number} samples in common: one may train on test samples of the other"
         for (one, other), number in ranked[:MOST_NAMED]
     ]
     return [*notes, f"and {len(ranked) - MOST_NAMED} more pairs of sites"] if len(ranked) > MOST_NAMED else notes
@@ -208,7 +208,7 @@ def _transforms(name: str, data: ClientData) -> list[str]:
 
 
 def _unseen(name: str, data: ClientData) -> list[str]:
-    """Notice classes that a site is judged by and never trains on."""
+    """Notice classes that are in a site's target and not in its training data."""
     train, *targets = (part.known_labels for part in (data.train, data.validation, data.test))
     known = [labels for labels in (train, *targets) if isinstance(labels, torch.Tensor) and labels.dim() == 1]
     if len(known) < 3 or any(labels.is_floating_point() for labels in known) or len(data.train) == 0:
@@ -217,7 +217,7 @@ def _unseen(name: str, data: ClientData) -> list[str]:
     if not unseen:
         return []
     names = listed([str(label) for label in unseen])
-    return [f"{name}: has never seen class {names} in training, and aims at it: only others can teach it"]
+    return [f"{name}: class {names} is in its target, but not in its training data: only other sites can teach it"]
 
 
 def _unscaled(data: Mapping[str, ClientData]) -> list[str]:
@@ -243,7 +243,7 @@ def _unscaled(data: Mapping[str, ClientData]) -> list[str]:
 def _privacy(cards: Sequence[SiteSummary]) -> list[str]:
     few = [card.name for card in cards if 0 < card.train < FEW_FOR_PRIVACY]
     general = (
-        "privacy: models, and the weights that sites give to each other's models, travel as they are; both tell"
+        "privacy: models, and the weights that sites give to each other's models, are sent without noise; both reveal"
         " something of the data behind them"
     )
     if not few:

@@ -86,7 +86,7 @@ def encode_frames(sites: Mapping[str, Any], labels: Labels) -> Mapping[str, Any]
 
 
 def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop: Sequence[str] = ()) -> TableStatistics:
-    """Measure the tables of one site's own folder: what it tells others so that all encode and scale alike."""
+    """Measure the tables of one site's own folder: what it shares so that all sites encode and scale alike."""
     tables = [_without(_table(path), drop) for path in _files_of(Path(folder))]
     require_one_kind(tables, categories)
     return TableStatistics.of(*tables, categories=categories)
@@ -177,8 +177,8 @@ def _fitting(
         require(label in table.columns, f"{held}; {way_out}")
         require_columns(table, tuple(together[0].columns), together[0].source)
     require_one_kind(together, categories)
-    told = [TableStatistics.of(*own, categories=categories) for own in sites]
-    return TableEncoding.of(told, label, labels, standardise=standardise)
+    statistics = [TableStatistics.of(*own, categories=categories) for own in sites]
+    return TableEncoding.of(statistics, label, labels, standardise=standardise)
 
 
 def _without(table: Table, drop: Sequence[str]) -> Table:

@@ -46,7 +46,7 @@ from fedfomo.sites.arguments import (
 
 
 class RunKeeper:
-    """Where runs are kept, and who is told of them; a folder that nobody asked for goes with this object."""
+    """Where runs are kept, and how their progress is shown; a temporary folder is deleted with this object."""
 
     def __init__(
         self, out: str | Path | None, track: tuple[str, ...], progress: bool | None, callback: Callback | None

@@ -1,4 +1,4 @@
-"""A site that comes after the run: which models there are for it, and which mixture of them.
+"""A site that took no part in a run: the mixture of the run's models for it.
 
 FedFomo's weights (Eq. 3) compare models with the one that a client has. A new site has none, so the reference is the
 plain mean of all sites' final models: what a server without any knowledge of the site would hand out. A model's weight

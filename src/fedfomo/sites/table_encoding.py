@@ -1,4 +1,4 @@
-"""The one encoding of all sites' tables, which follows from what each has told of its own (`table_statistics`).
+"""The one encoding of all sites' tables, which follows from the statistics of each (`table_statistics`).
 
 A number stays one, the missing are the mean and a mark beside it, and words are a column each.
 """

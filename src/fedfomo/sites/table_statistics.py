@@ -1,4 +1,4 @@
-"""What the tables of a site hold, told to others in numbers: means, deviations, how often each word stands where."""
+"""Statistics of a site's tables, to be shared: means, deviations, and how often each word occurs in each column."""
 
 from __future__ import annotations
 
@@ -91,8 +91,10 @@ class TableStatistics:
         source = source or SystemNoise()
         found: dict[str, ColumnStatistics] = {}
         for name, own in sums.items():
-            told = Moments.noisy(own, how.bounds[name], scale / share, source)
-            found[name] = ColumnStatistics(float(told.counts[0]), float(told.means[0]), float(told.squares[0]), 1.0, {})
+            noisy = Moments.noisy(own, how.bounds[name], scale / share, source)
+            found[name] = ColumnStatistics(
+                float(noisy.counts[0]), float(noisy.means[0]), float(noisy.squares[0]), 1.0, {}
+            )
         for name, rows in flags.items():
             drawn = source.draw(len(rows)).numpy() * scale
             words = {w: max(0.0, float(n)) for w, n in zip(how.words[name], rows.sum(1) + drawn, strict=True)}

@@ -162,8 +162,8 @@ def the_simulator_plays_the_rounds_of_a_plain_loop(algorithm: AnyAlgorithm) -> N
         assert digest(simulate(problem, algorithm, config).models) == digest(models)
 
 
-def clients_that_fail_are_as_good_as_unasked_or_unheard(algorithm: AnyAlgorithm) -> None:
-    """Who drops out stays as it was; who is late has moved on, and no round, then or later, has its upload in it."""
+def clients_that_fail_have_no_part_in_the_round(algorithm: AnyAlgorithm) -> None:
+    """A client that drops out keeps its memory; one that is late has trained, but its upload is in no round."""
     problem, config = points_problem(), SimulationConfig(rounds=ROUNDS, client_dropout=0.25, late_fraction=0.25)
     federation, exchange = federation_of(problem, algorithm), InProcess(problem, algorithm)
     state = _start(problem, algorithm)
@@ -321,7 +321,7 @@ _LAWS: tuple[Law, ...] = (
     the_order_of_clients_is_irrelevant,
     the_number_of_workers_is_irrelevant,
     the_simulator_plays_the_rounds_of_a_plain_loop,
-    clients_that_fail_are_as_good_as_unasked_or_unheard,
+    clients_that_fail_have_no_part_in_the_round,
     part_of_the_clients_is_enough,
     an_absent_client_is_tolerated,
     a_round_that_nobody_answers_leaves_the_models_alone,
