@@ -1,10 +1,13 @@
 """Processes end with the one they work for, also if it was gone before they could ask."""
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
+
+from fedfomo.simulation.process_utils import rare_collections
 
 WORKER = """
 import sys
@@ -19,3 +22,10 @@ def test_who_works_for_nobody_any_more_dies_at_once() -> None:
     for parent, code in ((os.getpid(), 0), (os.getppid(), -9)):
         done = subprocess.run([sys.executable, "-c", WORKER, str(parent)], check=False)
         assert done.returncode == code
+
+
+def test_collections_of_garbage_are_as_often_as_before_once_a_run_has_ended() -> None:
+    before = gc.get_threshold()
+    with rare_collections():
+        assert gc.get_threshold() > before
+    assert gc.get_threshold() == before

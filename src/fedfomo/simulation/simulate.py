@@ -41,6 +41,7 @@ from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.executors import Executor, make_executor
 from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.process_utils import rare_collections
 from fedfomo.simulation.ray_executor import RayExecutor
 from fedfomo.simulation.scheduling import BatchPolicy
 from fedfomo.simulation.transport import Failures, SimulatedTransport, draw_failures
@@ -77,7 +78,7 @@ def simulate(
     callback: Callback | None = None,
 ) -> RunResult:
     """Run all rounds, or those that a checkpoint leaves to run, and one more federated update at the end."""
-    with _tensor_files(run_directory) as files, one_torch_thread():
+    with _tensor_files(run_directory) as files, one_torch_thread(), rare_collections():
         setup = RunSetup.of(problem, algorithm, config.rounds, may_stack=config.vectorise)
         make_runner = partial(ClientRunner, setup)
         if config.executor == "ray":
