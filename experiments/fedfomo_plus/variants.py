@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,11 +12,10 @@ from torch import Tensor
 from fedfomo.algorithms import make_algorithm
 from fedfomo.algorithms.fedfomo import FedFomoPlus
 from fedfomo.algorithms.fedfomo.core import choose_downloads, exploration_rate
-from fedfomo.algorithms.fedfomo.plus import Download, Memory, State, Upload, softmax_shares
+from fedfomo.algorithms.fedfomo.plus import Download, Memory, State, Upload, choose_peers, softmax_shares
 from fedfomo.core.algorithm import AnyAlgorithm, Personalised
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.sparse import SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,47 @@ class LastDirection(FedFomoPlus):
 class OwnAgreesFully(FedFomoPlus):
     """A client agrees with itself as the cosine says: 1."""
 
-    def pull(
-        self, directions: Mapping[int, Tensor], heard: Sequence[int], examples: Tensor, factors: Tensor, size: int
-    ) -> SparseMatrix:
-        """Weigh its own model as if it were another's with the same direction."""
-        table = super().pull(directions, heard, examples, factors, size)
-        more = {
-            client: (torch.tensor([client]), examples[place : place + 1] - table.dense_row(client)[client])
-            for place, client in enumerate(heard)
-        }
-        return table.add_rows(more)
+    def own_agreement(self, nearest: Tensor) -> Tensor:
+        """Return 1 for everybody."""
+        return torch.ones_like(nearest)
+
+
+@dataclass(frozen=True)
+class OwnAsNearest(FedFomoPlus):
+    """A client agrees with itself as its nearest other does, however little that is: version 2."""
+
+    def own_agreement(self, nearest: Tensor) -> Tensor:
+        """Return the nearest's, and 1 where none agrees."""
+        return torch.where(nearest > 0, nearest, 1.0)
+
+
+@dataclass(frozen=True)
+class OwnAsUsual(FedFomoPlus):
+    """A client agrees with itself at least as is usual, clear or not."""
+
+    def own_agreement(self, nearest: Tensor) -> Tensor:
+        """Return at least the upper quartile."""
+        return torch.where(nearest > 0, nearest.maximum(nearest.quantile(0.75)), 1.0)
+
+
+@dataclass(frozen=True)
+class ExploresAtRandom(FedFomoPlus):
+    """Models are chosen as FedFomo does, ε-greedily: version 2."""
+
+    def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
+        """Send the client's start and the top M of row p_i, some at random."""
+        others = state.last_uploaders[state.last_uploaders != to]
+        epsilon = exploration_rate(state.round, 0.3, 0.05)
+        ids = choose_downloads(state.affinity.dense_row(to), others, self.num_downloads, epsilon, rng)
+        models = tuple(state.models[n] for n in ids)
+        return Download(self.start_for(state, to), torch.tensor(ids, dtype=torch.int64), models)
+
+
+@dataclass(frozen=True)
+class Version2(OwnAsNearest, ExploresAtRandom):
+    """The form before this one."""
+
+    gamma: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -130,8 +160,7 @@ class CarriedModels(FedFomoPlus):
         """Choose among all clients ever heard of."""
         start = self.start_for(state, to)
         others = torch.tensor([n for n in sorted(state.updates) if n != to], dtype=torch.int64)
-        epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
-        ids = choose_downloads(state.affinity.dense_row(to), others, self.num_downloads, epsilon, rng)
+        ids = choose_peers(others, *state.affinity.row(to), self.num_downloads, rng)
         models = tuple(state.models[n] if n in state.models else start + state.updates[n] for n in ids)
         return Download(start, torch.tensor(ids, dtype=torch.int64), models)
 
@@ -150,8 +179,13 @@ VARIANTS: Mapping[str, AnyAlgorithm] = {
     "one start for all": FedFomoPlus(sharing="all"),
     "one start for all until half of the rounds": SharesLater(),
     "γ = 1": FedFomoPlus(gamma=1.0),
+    "γ = 2": FedFomoPlus(gamma=2.0),
     "γ = 4": FedFomoPlus(gamma=4.0),
     "own agreement 1": OwnAgreesFully(),
+    "own agreement as the nearest's": OwnAsNearest(),
+    "own agreement at least the usual": OwnAsUsual(),
+    "ε-greedy choice of models": ExploresAtRandom(),
+    "version 2": Version2(),
     "last directions alone": LastDirection(),
     "no bound on lengths": FedFomoPlus(longest=1e9),
     "no others' models": WithoutPeers(),

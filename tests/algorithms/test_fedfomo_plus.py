@@ -13,6 +13,8 @@ from fedfomo.algorithms.fedfomo.plus import (
     State,
     Upload,
     agreement,
+    choose_peers,
+    own_agreement,
     shortened,
     shortening,
     softmax_shares,
@@ -69,15 +71,22 @@ def test_updates_of_more_than_two_medians_count_and_reach_less() -> None:
     assert shortening(numbers(0.0, 0.0, 7.0), bound=2.0).tolist() == [1.0, 1.0, 0.0]
 
 
-def test_agreement_is_the_cosine_of_directions_and_ones_own_is_that_of_the_nearest() -> None:
+def test_agreement_is_the_cosine_of_directions() -> None:
     # (1, 0) against (1, 0), (0.6, 0.8), (0, 1), (−1, 0): cosines 1, 0.6, 0, −1.
     others = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
     ones, own = torch.ones(4, dtype=torch.float64), others[0]
-    assert agreement(own, others, ones, itself=None).tolist() == pytest.approx([1.0, 0.6, 0.0, 0.0])
-    assert agreement(own, others, ones, itself=0).tolist() == pytest.approx([0.6, 0.6, 0.0, 0.0])
+    assert agreement(own, others, ones).tolist() == pytest.approx([1.0, 0.6, 0.0, 0.0])
     halves = torch.tensor([1.0, 0.5, 1.0, 1.0], dtype=torch.float64)  # the second update was twice too long
-    assert agreement(own, others, halves, itself=0).tolist() == pytest.approx([0.3, 0.3, 0.0, 0.0])
-    assert agreement(own, others[[0, 2]], ones[:2], itself=0).tolist() == [1.0, 0.0]  # nobody agrees: alone
+    assert agreement(own, others, halves).tolist() == pytest.approx([1.0, 0.3, 0.0, 0.0])
+
+
+def test_a_client_agrees_with_itself_as_its_nearest_does_and_at_least_as_is_usual_where_that_is_clear() -> None:
+    # The upper quartile of five is the fourth: 0.8. Twice that is above 1, so nobody counts itself for less.
+    assert own_agreement(numbers(0.1, 0.5, 0.7, 0.8, 0.9)).tolist() == pytest.approx([0.8, 0.8, 0.8, 0.8, 0.9])
+    # Here it is 0.2, and the least 0.2 · 0.4 = 0.08.
+    assert own_agreement(numbers(0.01, 0.1, 0.1, 0.2, 0.3)).tolist() == pytest.approx([0.08, 0.1, 0.1, 0.2, 0.3])
+    assert own_agreement(numbers(0.0, 0.0, 0.6)).tolist() == pytest.approx([1.0, 1.0, 0.6])  # none agrees: alone
+    assert own_agreement(numbers(0.0)).tolist() == [1.0]
 
 
 def test_clients_that_go_one_way_share_a_start_by_their_examples_and_those_that_do_not_go_on_apart() -> None:
@@ -109,10 +118,10 @@ def test_directions_add_up_over_rounds_and_absent_clients_keep_theirs() -> None:
     assert algorithm.start_for(state, 1).tolist() == [5.0]
 
 
-def test_gamma_2_squares_agreement() -> None:
+def test_agreement_is_raised_to_gamma() -> None:
     # Client 0 has direction (1, 0), client 1 (0.6, 0.8). Its own model counts 0.6² as well, client 2's, at (0.8, −0.6),
     # 0.8²; client 0's nearest is client 2, so weights are 0.64, 0.36, 0.64.
-    algorithm, directions = FedFomoPlus(), {0: (1.0, 0.0), 1: (0.6, 0.8), 2: (0.8, -0.6)}
+    algorithm, directions = FedFomoPlus(gamma=2.0), {0: (1.0, 0.0), 1: (0.6, 0.8), 2: (0.8, -0.6)}
     ones = torch.ones(3, dtype=torch.float64)
     pull = algorithm.pull({n: torch.tensor(d) for n, d in directions.items()}, [0, 1, 2], ones, ones, 3)
     assert pull.dense_row(0).tolist() == pytest.approx([0.64, 0.36, 0.64])
@@ -145,6 +154,16 @@ def test_only_models_of_the_last_round_are_sent_since_older_ones_had_another_sta
     assert algorithm.configure_client(state, 2, stream(0)).ids.tolist() == []  # nobody is sent its own
 
 
+def test_one_who_was_never_evaluated_is_sent_while_there_is_one_and_the_best_beside() -> None:
+    others, evaluated, p = ids(1, 2, 3, 4, 5), ids(0, 2, 3, 4), numbers(1.0, -1.0, 4.0, 2.0)
+    assert {tuple(choose_peers(others, evaluated, p, 3, stream(seed))) for seed in range(20)} == {(1, 3, 4), (5, 3, 4)}
+    assert choose_peers(others, evaluated, p, 1, stream(0)) in ([1], [5])
+    # Once all are known, those of highest affinity alone.
+    assert choose_peers(ids(2, 3, 4), evaluated, p, 2, stream(0)) == [3, 4]
+    assert sorted(choose_peers(ids(2, 3), evaluated, p, 9, stream(0))) == [2, 3]
+    assert choose_peers(ids(), evaluated, p, 2, stream(0)) == []
+
+
 def test_a_round_without_uploads_keeps_the_start_and_the_models() -> None:
     algorithm = FedFomoPlus()
     state = algorithm.aggregate(algorithm.start_server(start_of(2, 0.0)), {0: upload(1.0)})
@@ -153,7 +172,7 @@ def test_a_round_without_uploads_keeps_the_start_and_the_models() -> None:
 
 
 def test_the_models_of_highest_affinity_are_sent() -> None:
-    algorithm = FedFomoPlus(num_downloads=1, epsilon=0.0)
+    algorithm = FedFomoPlus(num_downloads=1)
     found = EvaluationWeights(ids(0, 1, 2), numbers(9.0, -1.0, 2.0), numbers(0.0, 0.0, 0.0))
     uploads = {0: upload(1.0, findings=found), 1: upload(2.0), 2: upload(3.0)}
     state = algorithm.aggregate(algorithm.start_server(start_of(3, 0.0)), uploads)

@@ -20,10 +20,15 @@ and on the server, of the uploads, with updates Δ_n = θ_n⁺ − g_n, the medi
     c_n  = min(1, b m/‖Δ_n‖)                                below 1 for an update longer than b medians
     θ_n  = g_n + c_n Δ_n                                    which is shortened to that
     d_n  ← d_n + Δ_n/‖Δ_n‖                                  where the trainings of n have led
-    s_in = c_n max(0, cos(d_i, d_n)),  s_ii = max_{n≠i} s_in    agreement; own training: as the nearest other's
+    s_in = c_n max(0, cos(d_i, d_n))                        agreement of i with another client n
+    s_ii = max(max_{n≠i} s_in, a min(1, 2a))                with itself; a: upper quartile of all max_{n≠i} s_in
     g_i⁺ = Σ_n N_n s_in^γ θ_n / Σ_n N_n s_in^γ              next start
 
-Version 2. Version 1 had one start for all, the average; `sharing = "all"` is that, but for the bound on lengths.
+S_i are M clients of the last round: one that i has never evaluated, while there is one, and those of highest p_in.
+
+Version 3. Version 2 had no a, so that a client whom nobody resembles gave half of its start to whoever was nearest, a
+liar perhaps; its S_i were FedFomo's, ε-greedy, and might never meet the one client that helps. Version 1 had one start
+for all, the average; `sharing = "all"` is that, but for the bound on lengths and for S_i.
 """
 
 from __future__ import annotations
@@ -37,15 +42,15 @@ from torch import Tensor
 
 from fedfomo.algorithms.fedavg import weighted_average
 from fedfomo.algorithms.fedfomo import state as fedfomo
-from fedfomo.algorithms.fedfomo.core import choose_downloads, exploration_rate, first_order_weights
+from fedfomo.algorithms.fedfomo.core import first_order_weights
 from fedfomo.algorithms.fedfomo.state import EvaluationWeights, KeepsAffinity
 from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.messages import Coordinates, Ids, Parameters
-from fedfomo.core.options import Count, Fraction, NonNegative, Positive
+from fedfomo.core.options import Count, NonNegative, Positive
 from fedfomo.core.sparse import SparseMatrix
-from fedfomo.core.vectors import distances_from, mix
+from fedfomo.core.vectors import distances_from, first_of_largest, mix
 
 
 def softmax_shares(losses: Tensor, beta: float) -> Tensor:
@@ -71,14 +76,30 @@ def unit(update: Tensor) -> Tensor:
     return torch.nn.functional.normalize(update.double(), dim=0)
 
 
-def agreement(own: Tensor, others: Tensor, factors: Tensor, itself: int | None) -> Tensor:
-    """s_n = c_n max(0, cos(d_i, d_n)), of unit vectors; at the client's own place the largest, or 1 if none agrees."""
-    s = (others * own).sum(dim=1).clamp(min=0) * factors
-    if itself is not None:
-        s[itself] = 0
-        nearest = s.max()
-        s[itself] = torch.where(nearest > 0, nearest, 1.0)
-    return s
+def agreement(direction: Tensor, others: Tensor, factors: Tensor) -> Tensor:
+    """s_in = c_n max(0, cos(d_i, d_n)), of unit vectors."""
+    return (others * direction).sum(dim=1).clamp(min=0) * factors
+
+
+def own_agreement(nearest: Tensor) -> Tensor:
+    """s_ii, of every client's nearest other: at least what is usual, where that is clear; 1 if none agrees."""
+    usual = nearest.quantile(0.75)  # a: few clients without a like cannot lower it, few copies cannot raise it
+    own = nearest.maximum(usual * (2 * usual).clamp(max=1))  # below ½ cosines are mostly noise
+    return torch.where(nearest > 0, own, 1.0)
+
+
+def choose_peers(others: Tensor, evaluated: Tensor, p: Tensor, num: int, rng: torch.Generator) -> list[int]:
+    """Return one of the others that is not among the evaluated, whose affinities are p, and those of highest affinity.
+
+    Who was never evaluated has affinity 0. Equal ones come in random order.
+    """
+    others = others[torch.randperm(len(others), generator=rng)]
+    new = others[~torch.isin(others, evaluated)][:1]
+    rest = others[~torch.isin(others, new)]
+    known = dict(zip(evaluated.tolist(), p.tolist(), strict=True))
+    affinities = torch.tensor([known.get(n, 0.0) for n in rest.tolist()], dtype=torch.float64)
+    best = rest[first_of_largest(affinities, num)]
+    return [*new.tolist(), *best.tolist()][:num]
 
 
 @dataclass(frozen=True)
@@ -130,15 +151,11 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
 
     num_downloads: Count = 4  # M
     """Models of other clients sent to each client a round, beside its start."""
-    epsilon: Fraction = 0.3
-    """Probability of a random model in a slot, before decay."""
-    epsilon_decay: NonNegative = 0.05
-    """Subtracted from epsilon in every round."""
     beta: NonNegative = 8.0
     """How strongly a mixture prefers models of low validation loss: 0 weighs all alike."""
     sharing: Literal["agreement", "all"] = "agreement"
     """Who shares a start: clients as far as their trainings agree, or all clients alike."""
-    gamma: NonNegative = 2.0
+    gamma: NonNegative = 3.0
     """How strongly a start prefers the models of clients whose trainings agree."""
     longest: Positive = 2.0
     """Longest update that is taken as it is, in medians of a round's; a longer one is shortened and counts less."""
@@ -154,10 +171,9 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         )
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
-        """Send the client's start and the top M of row p_i, some at random."""
+        """Send the client's start, a model of somebody whom it has never evaluated, and those of highest p_i."""
         others = state.last_uploaders[state.last_uploaders != to]
-        epsilon = exploration_rate(state.round, self.epsilon, self.epsilon_decay)
-        ids = choose_downloads(state.affinity.dense_row(to), others, self.num_downloads, epsilon, rng)
+        ids = choose_peers(others, *state.affinity.row(to), self.num_downloads, rng)
         models = tuple(state.models[n] for n in ids)
         return Download(self.start_for(state, to), torch.tensor(ids, dtype=torch.int64), models)
 
@@ -199,12 +215,17 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         self, directions: Mapping[int, Tensor], heard: Sequence[int], examples: Tensor, factors: Tensor, size: int
     ) -> SparseMatrix:
         """N_n s_in^γ of every client with a direction and those who uploaded, without the zeros."""
-        rows: dict[int, tuple[Tensor, Tensor]] = {}
+        if self.sharing == "all":
+            return SparseMatrix.zeros(size)
         uploaders, of_uploaders = torch.tensor(heard), torch.stack([unit(directions[n]) for n in heard])
-        for client, direction in directions.items() if self.sharing == "agreement" else ():
-            itself = heard.index(client) if client in heard else None
-            weights = examples * agreement(unit(direction), of_uploaders, factors, itself) ** self.gamma
-            rows[client] = uploaders[weights > 0], weights[weights > 0]
+        s = {n: agreement(unit(direction), of_uploaders, factors) for n, direction in directions.items()}
+        for place, n in enumerate(heard):
+            s[n][place] = 0
+        own = self.own_agreement(torch.stack([s[n].max() for n in heard]))
+        for place, n in enumerate(heard):
+            s[n][place] = own[place]
+        weights = {n: examples * agreements**self.gamma for n, agreements in s.items()}
+        rows = {n: (uploaders[row > 0], row[row > 0]) for n, row in weights.items()}
         return SparseMatrix.zeros(size).add_rows(rows)
 
     def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
@@ -243,6 +264,10 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         """Upload the training that was evaluated: local training would repeat it."""
         own = download.start if memory.own is None else memory.own
         return Trained(Upload(own, len(client.data.train), memory.findings), memory, own)
+
+    def own_agreement(self, nearest: Tensor) -> Tensor:
+        """Return every uploader's agreement with itself, by that with its nearest other."""
+        return own_agreement(nearest)
 
     def shares(self, losses: Tensor, num_examples: int) -> Tensor:
         """Return q, by losses on so many validation examples; without any, all candidates weigh the same."""
