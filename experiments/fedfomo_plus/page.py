@@ -179,6 +179,27 @@ def _difference(one: dict[int, float], other: dict[int, float]) -> str:
     return MISSING if over is None else signed(over.mean)
 
 
+def version_3(results: Path) -> str:
+    """Return the forms among which version 3 was chosen, under poison and on features."""
+    lines = search.lines(results / "fedfomo_plus" / "version_3.jsonl")
+    poisoned = {(one["form"], one["attack"]): one["accuracy"] for one in lines if "attack" in one}
+    clean: dict[str, dict[str, dict[int, float]]] = {}
+    for one in lines:
+        if "regime" in one:
+            clean.setdefault(one["form"], {}).setdefault(one["regime"], {})[one["seed"]] = one["accuracy"]
+    attacks, regimes = (
+        ("none", "1e30", "label-flip", "mixed"),
+        ("D = 2", "D = 5", "foreign", "two classes", "Dirichlet"),
+    )
+    rows: list[list[str]] = []
+    for form in dict.fromkeys(one["form"] for one in lines):
+        figures = [f"{poisoned[form, attack]:.1f}" if (form, attack) in poisoned else MISSING for attack in attacks]
+        before = clean["version 2"]
+        figures += [_difference(clean.get(form, {}).get(name, {}), before.get(name, {})) for name in regimes]
+        rows.append([form, *(figures if form != "version 2" else [*figures[: len(attacks)], *["0.0"] * len(regimes)])])
+    return table(("form", "no attack", *attacks[1:], *regimes), rows) if rows else NOTHING
+
+
 def budget(results: Path) -> str:
     """Say how many runs chose the form, and what they took."""
     folder = results / "fedfomo_plus"
@@ -222,7 +243,6 @@ def poison(results: Path) -> str:
             if kind in details:
                 values = [details["clean"][clean], *(details[kind][attack] for attack in ATTACKS)]
                 rows.append([share, label, *(f"{value:.1f}" for value in values), f"{details['clean']['local']:.1f}"])
-    rows += [] if (results / "trust" / "10d.json").exists() else _searched_poison(results)
     head = ("attackers", "method", "no attack", *ATTACKS, "alone")
     return table(head, rows, words=2) + "\n\n" + _held(results) if rows else NOTHING
 
@@ -240,21 +260,6 @@ def _held(results: Path) -> str:
             promise = figure["promise"].removesuffix(" (FedFomo+)")
             parts.append(f"{verdict}: {promise}. The worst attack: {clean_gap} to no attack, {alone_gap} to alone.")
     return " ".join(parts)
-
-
-def _searched_poison(results: Path) -> list[list[str]]:
-    """Return what the search saw of two fifths of attackers, until the scorecard's five seeds are computed."""
-    lines = [one for one in search.lines(results / "fedfomo_plus" / "earlier_poison.jsonl") if one["attackers"] == 6]
-    alone = next((one["clean"] for one in lines if one["form"] == "alone"), float("nan"))
-    return [
-        [
-            "6 of 15",
-            "FedFomo+, two seeds of the search",
-            *(f"{value:.1f}" for value in (one["clean"], *(one[attack] for attack in ATTACKS), alone)),
-        ]
-        for one in lines
-        if one["form"] == "version 2"
-    ]
 
 
 def cost(results: Path) -> str:
@@ -307,6 +312,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "guide": guide,
     "ablations": ablations,
     "earlier": earlier,
+    "version": version_3,
     "budget": budget,
     "cnn": cnn,
     "poison": poison,

@@ -79,7 +79,7 @@ class Stage:
         """Run the round with a bad upload, or without any of that client; return the state and who was refused."""
         post: Any = BadPost(self.uploads, bad)
         constants = {"limit": torch.inf, "num_clients": len(self.clients)}
-        exchange = FlowerTransport(post, self.algorithm, constants, {}, 1.0, 1, is_share=True)
+        exchange = FlowerTransport(post, self.algorithm, constants, self.problem.initial, {}, 1.0, 1, is_share=True)
         played = run_round(federation_of(self.problem, self.algorithm), self.state, 1, self.clients, exchange)
         return played.state, {**played.refused, **exchange.refused}
 
