@@ -17,7 +17,7 @@ from typing import Any
 from experiments.fedfomo_plus import costs, search
 from experiments.fedfomo_plus.variants import BESIDE, SHIPPED, VARIANTS
 from experiments.iclr2021.features.cells import CONTENDERS
-from experiments.iclr2021.features.standings import FEDFOMO, PLUS, REFERENCE, RIVALS, Standing, standings
+from experiments.iclr2021.features.standings import FEDFOMO, PLUS, REFERENCE, Standing, standings
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paired import MARGIN, Lead, lead
 
@@ -47,21 +47,16 @@ def compared(results: Path) -> list[Standing]:
     return [one for one in standings(Store(results / "features")) if one.leads(PLUS)]
 
 
-def best_other(one: Standing) -> str:
-    """Name the best other method of a regime, of those with all of FedFomo's seeds."""
-    return one.best([name for name in (FEDFOMO, *RIVALS) if name in one.leads(PLUS)])
-
-
 def claim(results: Path) -> str:
     """Return for each regime FedFomo+, the best other method, and the lead with its interval."""
     found = compared(results)
     rows: list[list[str]] = []
     for one in found:
-        best = best_other(one)
+        best = one.best_rival(PLUS)
         over = one.leads(PLUS)[best]
         reference = f"{one.mean(REFERENCE[0]):.1f}" if one.lines.get(REFERENCE[0]) else MISSING
         stands = one.verdicts(PLUS)
-        scores = [f"{one.mean(PLUS):.1f}", f"{CONTENDERS[best].label} {one.mean(best):.1f}", f"**{over}**"]
+        scores = [f"{one.mean(PLUS):.1f}", one.rival(PLUS), f"**{over}**"]
         fomo = str(one.leads(PLUS)[FEDFOMO]) if FEDFOMO in one.leads(PLUS) else MISSING
         rows.append(
             [
@@ -95,8 +90,8 @@ def counted(stands: dict[str, Any]) -> str:
 
 def summary(found: Sequence[Standing]) -> str:
     """Say in one paragraph what the table comes to."""
-    leads = {one.regime.label: one.leads(PLUS)[best_other(one)] for one in found}
-    stands = {one.regime.label: one.verdicts(PLUS)[best_other(one)] for one in found}
+    leads = {one.regime.label: one.leads(PLUS)[one.best_rival(PLUS)] for one in found}
+    stands = {one.regime.label: one.verdicts(PLUS)[one.best_rival(PLUS)] for one in found}
     safe = [name for name, over in leads.items() if over.mean - over.half_width > -MARGIN or stands[name] == "ahead"]
     behind = [f"{name} ({leads[name]})" for name in leads if stands[name] == "behind"]
     unsure = [f"{name} ({leads[name]})" for name in leads if name not in safe and stands[name] != "behind"]
@@ -132,7 +127,7 @@ def guide(results: Path) -> str:
 
 
 def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
-    leads = [(one.leads(PLUS)[best_other(one)], best_other(one)) for one in inside]
+    leads = [(one.leads(PLUS)[one.best_rival(PLUS)], one.best_rival(PLUS)) for one in inside]
     low, high = min(over.mean for over, _ in leads), max(over.mean for over, _ in leads)
     behind = sorted({CONTENDERS[name].label for over, name in leads if over.mean < -MARGIN})
     simpler = kind.startswith("all clients alike") and high < 0
@@ -344,7 +339,7 @@ def draw(results: Path, path: Path) -> bool:
         axes.axvspan(-MARGIN, MARGIN, color=FAINT, alpha=0.6, linewidth=0)
         axes.axvline(0, color="#222222", linewidth=0.8)
         for number, label in enumerate(("over the best other method", "over FedFomo (n = 5)")):
-            leads = [one.leads(PLUS).get(FEDFOMO if number else best_other(one)) for one in found]
+            leads = [one.leads(PLUS).get(FEDFOMO if number else one.best_rival(PLUS)) for one in found]
             marks = [(place + 0.16 * (number - 0.5), over) for place, over in enumerate(leads) if over is not None]
             axes.errorbar(
                 [over.mean for _, over in marks],

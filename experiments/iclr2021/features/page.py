@@ -69,20 +69,19 @@ def _counted(counts: Counter[Outcome]) -> str:
 
 
 def _headline_row(one: Standing) -> str:
-    best = one.best(RIVALS)
     entries = [
         one.regime.label,
         f"{one.informative:.3g} of {one.regime.clients}",
         str(one.seeds),
         f"{one.mean(FEDFOMO):.1f}",
-        f"{CONTENDERS[best].label} {one.mean(best):.1f}",
-        str(one.leads(FEDFOMO)[best]),
+        one.rival(FEDFOMO),
+        str(one.leads(FEDFOMO)[one.best_rival(FEDFOMO)]),
         _said(one.verdicts(FEDFOMO), one.outcome(FEDFOMO)),
     ]
     leads = one.leads(PLUS)
     if leads:
-        over = one.best([name for name in (FEDFOMO, *RIVALS) if name in leads])
-        entries += [f"{one.mean(PLUS):.1f}", str(leads[over]), _said(one.verdicts(PLUS), one.outcome(PLUS))]
+        over = leads[one.best_rival(PLUS)]
+        entries += [f"{one.mean(PLUS):.1f}", str(over), _said(one.verdicts(PLUS), one.outcome(PLUS))]
     else:
         entries += [MISSING] * 3
     return f"| {' | '.join(entries)} |"

@@ -75,11 +75,17 @@ class Standing:
         numbers = {seed: line["informative"] for lines in self.lines.values() for seed, line in lines.items()}
         return fmean(numbers.values())
 
-    def best(self, among: Sequence[str]) -> str:
-        """Return the method of the highest mean, of those with all of FedFomo's seeds if there are such."""
-        known = [name for name in among if len(self.lines.get(name, {})) >= FEWEST_SEEDS]
-        whole = [name for name in known if self.lines[name].keys() >= self.lines[FEDFOMO].keys()]
-        return max(whole or known, key=self.mean)
+    def best_rival(self, name: str) -> str:
+        """Return the rival over whom a method's lead is least, each on the seeds that both have."""
+        leads = self.leads(name)
+        return min(leads, key=lambda rival: leads[rival].mean)
+
+    def rival(self, name: str) -> str:
+        """Name that rival, with its mean accuracy on these seeds."""
+        best = self.best_rival(name)
+        common = self.by_client(name).keys() & self.by_client(best).keys()
+        values = [mean for seed, mean in zip(self.by_client(best), self.means(best), strict=True) if seed in common]
+        return f"{CONTENDERS[best].label} {fmean(values):.1f}"
 
 
 def standings(store: Store) -> list[Standing]:
