@@ -23,15 +23,15 @@ from torch import Tensor
 from fedfomo.algorithms import make_algorithm
 from fedfomo.core.client import Client
 from fedfomo.deployment.experiments import mean
-from fedfomo.deployment.settings import FederationFolder, SiteFolder
-from fedfomo.deployment.subprocesses import free_port, wait_until
+from fedfomo.deployment.settings import SERVER_VARIABLE, FederationFolder, SiteFolder
+from fedfomo.deployment.subprocesses import free_port, marked, wait_until
 from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
 
 SITES = ("leeds", "turin", "lyon")
-FINISH = 200.0  # seconds; a busy machine takes long
+FINISH = 400.0  # seconds; a busy machine takes long
 
 
 class Federation:
@@ -196,6 +196,40 @@ def kill(pid: int) -> None:
     while Path(f"/proc/{pid}").exists() and _state(pid) not in ("Z", "X"):
         assert time.monotonic() < gone
         time.sleep(0.01)
+
+
+def megabytes_of(pid: int, which: str = "VmRSS") -> float:
+    """Return the memory of a process, with "VmHWM" the most that it had, with "Pss" its share; 0 if it has ended."""
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/{'smaps_rollup' if which == 'Pss' else 'status'}").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(which)).split()[1]) / 1000
+    return 0.0
+
+
+def megabytes(folder: FederationFolder, program: str, which: str = "VmRSS") -> float:
+    """Return the same of one of the server's processes."""
+    pids = [pid for pid in marked(f"{SERVER_VARIABLE}={folder.path}") if program in command_of(pid)]
+    return max((megabytes_of(pid, which) for pid in pids), default=0.0)
+
+
+@contextmanager
+def peak_megabytes(folder: FederationFolder) -> Iterator[dict[str, float]]:
+    """Note the most memory that the server's processes have while this is open."""
+    peaks = {"flower-superlink": 0.0, "flwr-serverapp": 0.0}
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.3):
+            for program, known in peaks.items():
+                peaks[program] = max(known, megabytes(folder, program, "VmHWM"))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield peaks
+    finally:
+        done.set()
+        watching.join()
 
 
 @contextmanager

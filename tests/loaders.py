@@ -29,7 +29,7 @@ from fedfomo.core.round import CommunicationCost
 from fedfomo.datasets import cache, latent_groups
 from fedfomo.datasets.bundled import DataSet, load_digits
 from fedfomo.datasets.formats import decode_cifar, decode_idx, decode_images, decode_npz
-from fedfomo.deployment.audit_log import DeliveryLog, fault_in, head_file_of
+from fedfomo.deployment.audit_log import DeliveryLog, examine, head_file_of
 from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope, below, part_of, read_message, read_score
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, Site, SiteFolder, SiteIdentity
@@ -266,7 +266,7 @@ def _read_log(folder: Path, content: bytes) -> None:
     path = folder / "deliveries.jsonl"
     path.write_bytes(content)
     head_file_of(path).unlink(missing_ok=True)  # of the log before
-    fault_in(path)
+    examine(path)[1]
     DeliveryLog(path)
 
 

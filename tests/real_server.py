@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from federations import Federation
+from federations import Federation, peak_megabytes
 from fedfomo.deployment.fleet_connection import FleetConnection
 from fedfomo.deployment.resident_node import ResidentNode
 from fedfomo.deployment.settings import SiteFolder
@@ -37,6 +37,7 @@ class ThreadedFederation(Federation):
     def __init__(self, place: Path, *settings: str, **more: Any) -> None:
         super().__init__(place, *settings, **more)
         self.nodes: dict[str, NodeOf] = {}
+        self.peaks: dict[str, float] = {}  # the most memory of the server's processes
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -46,6 +47,10 @@ class ThreadedFederation(Federation):
             self.nodes[name] = NodeOf(self.site(name), kind, self._stop)
             self._threads.append(threading.Thread(target=self.nodes[name].run, daemon=True))
             self._threads[-1].start()
+
+    def wait(self) -> str:
+        with peak_megabytes(self.folder) as self.peaks:
+            return super().wait()
 
     def close(self) -> None:
         self._stop.set()

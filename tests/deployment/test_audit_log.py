@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, begin_anew, fault_in, head_file_of
+from fedfomo.deployment.audit_log import DeliveryLog, ModelProvenance, begin_anew, examine, head_file_of
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.status import sentences
 from fedfomo.errors import InputError
@@ -30,7 +30,7 @@ def test_a_log_that_was_only_added_to_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "deliveries.jsonl"
     _log(path)
     _log(path)  # opened again
-    assert fault_in(path) is None
+    assert examine(path)[1] is None
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["line"] for record in records] == list(range(60))
 
@@ -56,16 +56,16 @@ def test_every_tampering_is_found(tmp_path: Path, how: str) -> None:
         else:
             changed = changed[: place + 1]
         path.write_text("\n".join(changed) + "\n")
-        assert fault_in(path) is not None, (how, place)
+        assert examine(path)[1] is not None, (how, place)
     path.write_text("\n".join(lines) + "\n")
-    assert fault_in(path) is None
+    assert examine(path)[1] is None
 
 
 def test_the_last_line_cannot_be_changed_either(tmp_path: Path) -> None:
     path = tmp_path / "deliveries.jsonl"
     lines = _log(path)
     path.write_text("\n".join([*lines[:-1], lines[-1].replace("site-2", "site-1")]) + "\n")
-    assert fault_in(path) == "line 30 is not the one that was written"
+    assert examine(path)[1] == "line 30 is not the one that was written"
 
 
 def test_a_line_that_a_crash_tore_is_dropped_and_tampering_stops_the_server(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_line_that_a_crash_tore_is_dropped_and_tampering_stops_the_server(tmp_
     with path.open("a") as file:
         file.write('{"line": 30, "ev')
     DeliveryLog(path).add({"event": "sent"})
-    assert fault_in(path) is None
+    assert examine(path)[1] is None
     path.write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(InputError, match="tampered with: line 1 does not follow"):
         DeliveryLog(path)
@@ -92,21 +92,21 @@ def test_lines_that_are_cut_off_while_the_server_is_down_stop_its_start(tmp_path
     assert aside is not None
     assert aside.read_bytes() == cut
     _log(path)
-    assert fault_in(path) is None
+    assert examine(path)[1] is None
 
 
 def test_a_log_that_is_gone_is_missed(tmp_path: Path) -> None:
     path = tmp_path / "deliveries.jsonl"
     _log(path)
     path.unlink()
-    assert fault_in(path) == "it is gone, and 30 lines were written"
+    assert examine(path)[1] == "it is gone, and 30 lines were written"
     with pytest.raises(InputError, match="it is gone, and 30 lines were written"):
         DeliveryLog(path)
 
 
 def test_a_log_that_is_gone_with_its_head_is_missed_once_a_round_is_complete(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
-    assert fault_in(folder.deliveries, folder.has_run) is None
+    assert examine(folder.deliveries, folder.has_run)[1] is None
     run_federation(folder)
     folder.deliveries.unlink()
     head_file_of(folder.deliveries).unlink()
@@ -116,7 +116,7 @@ def test_a_log_that_is_gone_with_its_head_is_missed_once_a_round_is_complete(tmp
         serve(Loopback(folder), folder)
     assert begin_anew(folder.deliveries) is None
     serve(Loopback(folder), folder)
-    assert fault_in(folder.deliveries, folder.has_run) is None
+    assert examine(folder.deliveries, folder.has_run)[1] is None
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
@@ -127,7 +127,7 @@ def test_a_chain_that_was_made_anew_is_found_whatever_is_added_to_it(tmp_path: P
     for number in range(30 + more):
         forgery.add({"event": "sent", "round": number // 3, "to": "nobody"})
     path.write_bytes(forged.read_bytes())
-    assert fault_in(path) == "line 30 is not the one that was written"
+    assert examine(path)[1] == "line 30 is not the one that was written"
 
 
 def test_more_lines_than_a_crash_leaves_unwitnessed_are_a_forgery(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_more_lines_than_a_crash_leaves_unwitnessed_are_a_forgery(tmp_path: Path
     witness = head_file_of(path).read_bytes()
     _log(path, 2)
     head_file_of(path).write_bytes(witness)
-    assert fault_in(path) == "it has 6 lines, and 4 were written"
+    assert examine(path)[1] == "it has 6 lines, and 4 were written"
     head_file_of(path).unlink()
-    assert fault_in(path) == "it has 6 lines, and 0 were written"
+    assert examine(path)[1] == "it has 6 lines, and 0 were written"
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
@@ -158,7 +158,7 @@ def test_deaths_before_and_after_a_line_one_after_the_other_are_no_tampering(
             death.setattr("fedfomo.deployment.audit_log.write_atomically", witness)
             with pytest.raises(KeyboardInterrupt) if call < 3 else nullcontext():
                 log.add({"event": "sent"})
-        assert fault_in(path) is None
+        assert examine(path)[1] is None
     _log(path)
     assert len(path.read_text().splitlines()) == (30 if call == 1 else 33)
 
@@ -179,7 +179,7 @@ def test_a_death_between_the_announcement_of_a_line_and_the_line_is_no_tampering
         death.setattr("pathlib.Path.open", killed)
         with pytest.raises(KeyboardInterrupt):
             log.add({"event": "sent"})
-    assert fault_in(path) is None
+    assert examine(path)[1] is None
     assert len(_log(path, 1)) == lines + 1
 
 
@@ -190,7 +190,7 @@ def test_a_single_line_that_somebody_adds_is_found(tmp_path: Path) -> None:
         shutil.copy(copied, copied.with_name(copied.name.replace("deliveries", "longer")))
     DeliveryLog(longer).add({"event": "sent", "to": "nobody"})
     path.write_bytes(longer.read_bytes())
-    assert fault_in(path) == "it has 4 lines, and 3 were written"
+    assert examine(path)[1] == "it has 4 lines, and 3 were written"
     with pytest.raises(InputError, match="it has 4 lines, and 3 were written"):
         DeliveryLog(path)
 
@@ -207,7 +207,7 @@ def test_status_while_the_server_writes_is_no_tampering(tmp_path: Path) -> None:
     writer = Thread(target=write)
     writer.start()
     try:
-        assert {fault_in(path) for _ in range(100)} == {None}
+        assert {examine(path)[1] for _ in range(100)} == {None}
     finally:
         is_over.set()
         writer.join()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from federations import SITES, federation, fedfomo, same
-from fedfomo.deployment.audit_log import fault_in
+from federations import SITES, federation, fedfomo, megabytes_of, same
+from fedfomo.deployment.audit_log import examine
+from fedfomo.deployment.subprocesses import wait_until
 
 
 def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None:
@@ -15,10 +16,15 @@ def test_three_sites_compute_what_the_simulator_computes(tmp_path: Path) -> None
         made.start_server()
         made.start_sites(*SITES)
         told = made.wait()
+        assert "3 of 3 sites are on line\n" in told
+        assert "round 2 of 2: 3 of 3 sites answered in " in told
         assert "finished" in told
+        goodbye = "the server has ended; this site may be stopped, or wait for another run"
+        assert wait_until(lambda: all(f"{name}: {goodbye}" in made.told() for name in SITES), 60)
+        assert 50 < max(megabytes_of(made.pid(name, "resident_node"), "Pss") for name in SITES) < 250
         assert same(made.models(), made.simulated())
         assert [sorted(played["answered"]) for played in made.rounds()] == [[0, 1, 2]] * 2
-        assert fault_in(made.folder.deliveries) is None
+        assert examine(made.folder.deliveries)[1] is None
         status = fedfomo("status", str(made.folder.path))
     assert "2 of 2 rounds are complete" in status
     assert "whole" in status

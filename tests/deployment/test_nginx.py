@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from federations import SITES, command_of, same
+from federations import SITES, megabytes, same
 from fedfomo.deployment.fleet_connection import FleetConnection
 from fedfomo.deployment.operations import write_operations
 from fedfomo.deployment.provisioning import add_site, provision, remove_site
 from fedfomo.deployment.settings import FederationConfig, FederationFolder
-from fedfomo.deployment.subprocesses import answers, free_port, marked, wait_until
+from fedfomo.deployment.subprocesses import answers, free_port, wait_until
 from fedfomo.runs.config_io import write_toml
 from real_server import ThreadedFederation, threaded
 
@@ -72,13 +72,6 @@ include {folder.operations}/nginx.conf; }}
         process.wait(20)
 
 
-def _superlink_megabytes(made: ThreadedFederation) -> float:
-    pids = marked(f"FEDFOMO_SERVER={made.folder.path}")
-    (link,) = [pid for pid in pids if "flower-superlink" in command_of(pid)]
-    lines = Path(f"/proc/{link}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1000
-
-
 @pytest.mark.deployment
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx here")
 def test_sites_reach_the_server_through_nginx_and_nobody_else_does(tmp_path: Path) -> None:
@@ -94,9 +87,9 @@ def test_sites_reach_the_server_through_nginx_and_nobody_else_does(tmp_path: Pat
         made.start_server()
         with _nginx(made.folder, tmp_path / "nginx", port):
             made.wait_for(made.folder.process.exists)
-            before = _superlink_megabytes(made)
+            before = megabytes(made.folder, "flower-superlink")
             _attack(made, outside)
-            assert _superlink_megabytes(made) < before + 30
+            assert megabytes(made.folder, "flower-superlink") < before + 30
             log = (made.folder.server / "flower.log").read_text()
             assert log.count("POST /v1/fleet/push-object") == 1  # the one that brought a public key
             assert "x" * 100 not in log

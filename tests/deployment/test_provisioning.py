@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cli_calls import refused
+from cli_calls import call, refused
 from federations import fedfomo
 from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.provisioning import add_site, provision
@@ -213,6 +213,26 @@ def test_a_federation_of_fewer_sites_than_a_round_takes_is_not_made(
     shared = ("deploy", "init", "--sites", "leeds,turin", "--method", "fedavg-shared")
     assert "sends examples" in refused(capsys, *shared, "--folder", str(tmp_path / "federation"))
     assert not (tmp_path / "federation").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "listens_on"),
+    [
+        ("127.0.0.1:8443", ("127.0.0.1", 8443)),
+        ("fed.example.org:8443", ("127.0.0.1", 9443)),
+        ("fed.example.org:65000", ("127.0.0.1", 64000)),
+    ],
+)
+def test_a_server_that_others_reach_leaves_its_port_to_the_proxy(
+    tmp_path: Path, address: str, listens_on: tuple[str, int]
+) -> None:
+    place = tmp_path / "federation"
+    call("deploy", "init", "--sites", "leeds,turin", "--folder", str(place), "--address", address)
+    folder = FederationFolder(place)
+    assert folder.config().listens_on == listens_on
+    recipe = (folder.operations / "nginx.conf").read_text()
+    assert f"listen {address.rpartition(':')[2]} ssl;" in recipe
+    assert f"upstream fedfomo {{ server 127.0.0.1:{listens_on[1]};" in recipe
 
 
 def test_keys_that_others_can_read_are_not_used(tmp_path: Path) -> None:

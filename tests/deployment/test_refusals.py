@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from federations import same, simulated
 from fedfomo.cli import deploy
 from fedfomo.core.local_training import Sgd, TrainingJob
 from fedfomo.core.model import Model
-from fedfomo.deployment.audit_log import fault_in
+from fedfomo.deployment.audit_log import examine
 from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.protocol import Envelope, Header
 from fedfomo.deployment.provisioning import add_site
@@ -27,6 +28,7 @@ from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.status import sentences
+from fedfomo.io import read_lines
 from fedfomo.runs.config_io import write_toml
 from in_memory_transport import MODEL, Loopback, equip, honest, make_federation, models_of, run_federation
 from zip_bombs import odd_tensors
@@ -453,7 +455,7 @@ def test_a_server_that_dies_at_any_message_goes_on_and_counts_every_upload_once(
     assert len(trained) == len(set(trained)) == 2 * 3  # asked again, nobody trains again
     assert same(models, simulated(folder))
     assert len((folder.server / "run" / "attempts").read_text().splitlines()) == 2
-    assert fault_in(folder.deliveries) is None
+    assert examine(folder.deliveries)[1] is None
     affinity = json.loads(folder.result.read_bytes())["affinity"]
     twin = make_federation(tmp_path / "twin")
     twin.write_registry(
@@ -481,6 +483,30 @@ def test_a_server_that_has_moved_goes_on(tmp_path: Path) -> None:
     serve(grid, folder)
     assert len(grid.orders) == 3 + 3  # the second round, and the last update
     assert same(models_of(folder), simulated(folder))
+
+
+def test_a_server_from_a_backup_goes_on_though_it_was_started_since(tmp_path: Path) -> None:
+    """Sites that are two rounds further fall back."""
+    folder = make_federation(tmp_path, rounds=4)
+
+    def dying_in(number_of_round: int) -> Any:
+        def change(site: str, number: int, order: bytes, answer: Any) -> Any:
+            if len(read_lines(folder.run / "rounds.jsonl")) == number_of_round:
+                raise _PowerCutError
+            return answer(order)
+
+        return change
+
+    with pytest.raises(_PowerCutError):
+        run_federation(folder, dying_in(1))
+    shutil.copytree(folder.server, tmp_path / "backup")
+    with pytest.raises(_PowerCutError):
+        run_federation(folder, dying_in(3))
+    shutil.rmtree(folder.server)
+    shutil.copytree(tmp_path / "backup", folder.server)
+    run_federation(folder)
+    assert same(models_of(folder), simulated(folder))
+    assert examine(folder.deliveries)[1] is None
 
 
 def test_who_is_asked_again_answers_without_training_again(tmp_path: Path) -> None:
@@ -530,7 +556,7 @@ def test_an_order_of_an_earlier_attempt_is_refused(tmp_path: Path) -> None:
     site, order = first.orders[-1]
     answer = second.worker(site).handle(order)
     told = _read_by_the_server(folder, MessageCipher.read(SiteFolder(folder.sites / site).seal), answer)
-    assert told.header["fault"] == "attempt 1 of the server is over, 2 is under way"
+    assert told.header["fault"] == "it is of an earlier start of the server"
 
 
 def test_a_site_that_is_killed_while_it_forgets_later_rounds_plays_the_earlier_one_all_the_same(

@@ -13,7 +13,7 @@ import torch
 from federations import SITES, federation, kill, same, simulated
 from fedfomo.cli.deploy import what_leaves
 from fedfomo.deployment.encryption import MessageCipher, Purpose
-from fedfomo.deployment.privacy_ledger import SitePrivacy
+from fedfomo.deployment.privacy_ledger import load_ledger
 from fedfomo.deployment.protocol import Envelope
 from fedfomo.deployment.server_run import serve
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
@@ -55,7 +55,7 @@ def test_without_settings_nothing_is_different(tmp_path: Path) -> None:
     folder = make_federation(tmp_path)
     assert same(run_federation(folder), simulated(folder))
     assert _told(_site(folder)) == ["no guarantee: 3 answers left without noise"]  # two rounds, and the last update
-    assert SitePrivacy(_site(folder)).ledger() == {}
+    assert load_ledger(_site(folder))[1].queries == {}
 
 
 def test_a_site_that_is_asked_for_the_first_time_at_the_very_end_goes_on_like_all_others(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_an_answer_is_not_sent_again_without_a_bill_or_with_less_protection_than
     noisy = again()
     assert noisy.header["after_training"] is None
     assert not torch.equal(noisy.tensors["upload/model"], as_it_was.tensors["upload/model"])
-    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 3
+    assert load_ledger(site)[1].queries[next(iter(A_ROUND))] == 3
 
 
 def test_every_round_is_on_the_bill(tmp_path: Path) -> None:
     folder = make_federation(tmp_path, rounds=3)
     site = _protect(folder)
     run_federation(folder)
-    bill = SitePrivacy(site).ledger()
+    bill = load_ledger(site)[1].queries
     assert {look: times for look, times in bill.items() if look.records == "training"} == {
         look: 3 * times for look, times in A_ROUND.items()
     }
@@ -151,7 +151,7 @@ def test_a_round_whose_answer_is_lost_is_paid_again(tmp_path: Path) -> None:
     for path in site.memory.glob("*-0*.parcel"):
         path.unlink()
     grid.worker("leeds").handle(next(order for name, order in grid.orders if name == "leeds"))
-    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 6
+    assert load_ledger(site)[1].queries[next(iter(A_ROUND))] == 6
 
 
 def test_the_bill_is_written_before_anything_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_who_has_spent_its_budget_falls_silent_and_keeps_its_model(tmp_path: Pat
 
     models = run_federation(folder, listen)
     assert uploads == {0: True, 1: True, 2: False, 3: False, 4: False}
-    assert epsilon_of(SitePrivacy(site).ledger(), "training", 0.01) <= two_rounds + 1e-6
+    assert epsilon_of(load_ledger(site)[1].queries, "training", 0.01) <= two_rounds + 1e-6
     assert math.isfinite(float(models["leeds"]["0.weight"].sum()))
 
 
@@ -198,7 +198,7 @@ def test_a_server_that_asks_for_more_gets_no_more_than_the_budget(tmp_path: Path
     text = folder.settings.read_text()
     folder.settings.write_text(text.replace("epochs = 1", "epochs = 50").replace("rounds = 2", "rounds = 6"))
     run_federation(folder)
-    assert epsilon_of(SitePrivacy(site).ledger(), "training", 0.01) <= 3.0
+    assert epsilon_of(load_ledger(site)[1].queries, "training", 0.01) <= 3.0
 
 
 def test_without_its_bill_nothing_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -248,7 +248,7 @@ def test_a_site_that_says_off_goes_on_without_protection_and_its_bill_claims_non
     slot = str(_slot(folder))
     assert [slot in line["after_update"] for line in _rounds(folder)] == [False, True, True]
     assert _told(site) == ["no guarantee: 3 answers left without noise"]
-    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 3
+    assert load_ledger(site)[1].queries[next(iter(A_ROUND))] == 3
 
 
 def test_the_last_update_is_on_the_bill_too(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_no_epsilon_is_claimed_that_leaves_unprotected_rounds_out(
     assert [slot in line["after_update"] for line in _rounds(folder)] == [True, False, False]
     assert _told(site) == ["no guarantee: 1 answer left without noise"]
     assert "no guarantee: 1 answer left without noise" in caplog.text
-    assert SitePrivacy(site).ledger()[next(iter(A_ROUND))] == 6
+    assert load_ledger(site)[1].queries[next(iter(A_ROUND))] == 6
     assert "no guarantee: 1 answer left without noise" in what_leaves(site)
     assert "ε" not in what_leaves(site)
 
@@ -301,7 +301,7 @@ def test_a_site_that_dies_before_its_first_bill_has_lost_none(tmp_path: Path, mo
     assert not site.ledger.exists()
     order = next(order for name, order in grid.orders if name == "leeds")
     grid.worker("leeds").handle(order)
-    assert SitePrivacy(site).ledger() == A_ROUND
+    assert load_ledger(site)[1].queries == A_ROUND
 
 
 def test_the_server_is_not_told_what_is_wrong_with_a_sites_settings(
@@ -329,7 +329,7 @@ def test_a_protected_site_pays_for_every_answer_in_real_processes_and_through_a_
         slot = _slot(made.folder)
         answered = sum(slot in line["answered"] for line in made.rounds())
         scores = {who for line in made.rounds() for who in line["after_update"] | line["after_training"]}
-        bill = SitePrivacy(site).ledger()
+        bill = load_ledger(site)[1].queries
         (look,) = [look for look in bill if look.records == "training"]
         steps = epochs * math.ceil(1 / look.chance)
         assert bill[look] % steps == 0

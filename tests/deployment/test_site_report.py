@@ -44,11 +44,11 @@ def test_a_site_that_trains_alone_beside_the_federation_is_told_whether_it_pays(
     right = int((model(data.test.inputs).argmax(1) == data.test.labels).sum())
     before = int(own.model.figures(alone, data.test).sum())
     changed = "as alone" if right == before else f"instead of {before}"
-    assert sentence.startswith(f"leeds: {right} of 4 right"), sentence
+    assert sentence.startswith(f"{right} of 4 right"), sentence
     assert changed in sentence
     assert stat.S_IMODE(site.report.stat().st_mode) == 0o600
     page = site.report.read_text()
-    assert sentence in page
+    assert sentence.partition(" The report")[0] in page
     assert "Everything on this page was found out at this site" in page
     lines = [json.loads(line) for line in site.scores.read_text().splitlines()]
     assert [line["kind"] for line in lines] == ["train"] * 3 + ["finish"]

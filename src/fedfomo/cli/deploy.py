@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from fedfomo.cli.terminal import choose, console, parse, parse_with_options, values_of, warn
-from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, is_loopback
+from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder, host_and_port, is_loopback
 from fedfomo.errors import InputError, require
 from fedfomo.io import to_json
 from fedfomo.runs.config import label_of
@@ -164,12 +164,19 @@ def init(arguments: list[str]) -> None:
     enough = f"a round takes {settings.min_clients} sites or more: name as many, or give --min-clients {len(names)}"
     require(len(names) >= settings.min_clients or not names, f"{len(names)} site, and {enough}")
     max_sites = settings.max_sites or 2 * len(names)
-    settings = replace(settings, max_sites=max_sites, options=options[label_of(method)])
+    listen = settings.listen or _behind_proxy(settings.address)
+    settings = replace(settings, max_sites=max_sites, listen=listen, options=options[label_of(method)])
     folder = FederationFolder(config.folder)
     provision(folder, names, settings, config.model)
     console.print(f"{config.folder} holds the federation: model.py is the network, federation.toml the settings")
     console.print(f"move {config.folder / 'sites'}/NAME to each site, keys and all; its data.py there reads its data")
     console.print(f"then: fedfomo deploy server {config.folder}, and at each site: fedfomo deploy site NAME")
+
+
+def _behind_proxy(address: str) -> str:
+    """Return where the server listens if a proxy on its machine has the port that sites reach; "" if there is none."""
+    host, port = host_and_port(address)
+    return "" if is_loopback(host) else f"127.0.0.1:{port + 1000 if port < 64536 else port - 1000}"
 
 
 def add_site(arguments: list[str]) -> None:

@@ -109,11 +109,6 @@ def head_file_of(path: Path) -> Path:
     return path.with_suffix(".head")
 
 
-def fault_in(path: Path, is_expected: bool = False) -> str | None:
-    """Say what shows that a log was tampered with, or return None."""
-    return examine(path, is_expected)[1]
-
-
 def examine(path: Path, is_expected: bool = False) -> tuple[Head, str | None]:
     """Return the end of a log, and what shows that it was tampered with; a server may be adding to it meanwhile.
 

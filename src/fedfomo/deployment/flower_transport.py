@@ -35,7 +35,7 @@ class FlowerTransport:
         is_share: bool,
     ) -> None:
         self.nodes: Mapping[ClientId, int] = {}  # of the sites on line
-        self.attempt = 0  # how often the server was started
+        self.attempt = 0  # which start of the server this is: a number that grows
         self.greeted: set[ClientId] = set()  # sites that know the initial model
         self.answered: list[ClientId] = []  # in the last call
         self.refused: dict[ClientId, str] = {}  # likewise: what arrived was of no use

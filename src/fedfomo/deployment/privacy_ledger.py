@@ -116,10 +116,6 @@ class SitePrivacy:
             spent = describe_privacy({0: engine.spent(queries)}, engine.privacy)
             write_ledger(self._site, replace(self._ledger, queries=queries), spent)
 
-    def ledger(self) -> Ledger:
-        """Return what was paid so far."""
-        return self._ledger.queries
-
     def note_unprotected(self, round: int) -> None:
         """Put a round that leaves without noise on the ledger, before it does."""
         name = f"{self._site.experiment} {round:05d}" if self._site.experiment else round

@@ -6,20 +6,31 @@ it drop by drop, or dies over it, costs nobody else anything. Nor does a reply o
 
 from __future__ import annotations
 
+import json
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from flwr.app import Message, RecordDict
+import httpx
+from flwr.app import Array, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_children_ids_from_object_content,
+    get_object_type_from_object_content,
+)
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fedfomo.deployment.encryption import DecryptionError
 from fedfomo.deployment.flower_grid import LINK_IS_GONE, SLACK, Announcement, MessageGrid, PieceError
+from fedfomo.deployment.flower_records import GRACE
 
 POLL = 0.2  # seconds between looks for replies
 PACE = 0.03  # seconds between looks for each reply that is waited for
 PIECES = 16  # of a reply of no length; there may be one more for each MB
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Whose = TypeVar("Whose")
@@ -45,10 +56,41 @@ class _Expected(Generic[Whose]):
         return f"its answer was announced, and {arrived} within {seconds:.0f} s"
 
 
+class DroppingGrid:
+    """A grid that forgets replies: those that were read, and those that nobody waits for any more.
+
+    Flower takes a reply for `GRACE` longer than it is waited for, and would keep it until the run is over.
+    """
+
+    def __init__(self, grid: MessageGrid) -> None:
+        self.push_messages, self.announced, self.piece = grid.push_messages, grid.announced, grid.piece
+        self._grid = grid
+        self._late: dict[str, float] = {}  # messages without a reply, and how long there may be one
+
+    def drop(self, message_id: str, announcement: Announcement | None) -> None:
+        """Let the SuperLink forget what has come in reply to a message, and take no more of it."""
+        if announcement is None:
+            self._late[message_id] = time.monotonic() + GRACE
+            return
+        try:
+            self._grid.confirm(announcement)
+        except httpx.HTTPStatusError as error:
+            log.warning("the SuperLink keeps a reply: %s", error)
+
+    def drop_late(self) -> None:
+        """Do the same with replies that have come too late."""
+        for message_id, until in list(self._late.items()):
+            announcement = self._grid.announced(message_id)
+            if announcement is not None or time.monotonic() > until:
+                del self._late[message_id]
+            if announcement is not None:
+                self.drop(message_id, announcement)
+
+
 class ReplyPoller(Generic[Whose, T]):
     """Messages that were sent, each with so many seconds to be answered, and what is read in the replies."""
 
-    def __init__(self, grid: MessageGrid, seconds: float, most: int, read: Callable[[RecordDict], T]) -> None:
+    def __init__(self, grid: DroppingGrid, seconds: float, most: int, read: Callable[[RecordDict], T]) -> None:
         self._grid = grid
         self._seconds = seconds
         self._most = most  # bytes of a reply
@@ -87,7 +129,9 @@ class ReplyPoller(Generic[Whose, T]):
                 found = ReplyError(expected.late(self._seconds))
             if found is not None:
                 del self._expected[message_id]
+                self._grid.drop(message_id, expected.announcement)
                 yield expected.whose, found
+        self._grid.drop_late()
 
     def _fetch(self, message_id: str, expected: _Expected[Whose]) -> T | None:
         """Return what is read in the reply to a message, or None as long as it is not there whole.
@@ -99,7 +143,7 @@ class ReplyPoller(Generic[Whose, T]):
                 expected.announcement = self._grid.announced(message_id)
             if expected.announcement is None or not self._is_whole(expected, expected.announcement):
                 return None
-            self._grid.confirm(expected.announcement)
+            _refuse_repetition(expected.pieces)
             reply = inflate_object_from_contents(expected.announcement.pieces[-1], expected.pieces)
             return self._read(_content_of(reply))
         except (ReplyError, *LINK_IS_GONE):
@@ -126,6 +170,17 @@ class ReplyPoller(Generic[Whose, T]):
                 raise PieceError(f"it has {held:,} bytes or more, more than {self._most:,}")
             expected.pieces[name] = piece
         return True
+
+
+def _refuse_repetition(pieces: Mapping[str, bytes]) -> None:
+    """Refuse arrays that name a chunk twice: a few bytes could say that they are any number."""
+    named: list[str] = []
+    for piece in pieces.values():
+        if get_object_type_from_object_content(piece) == Array.__qualname__:
+            chunks = get_object_children_ids_from_object_content(piece)
+            named += [chunks[place] for place in json.loads(get_object_body(piece, Array))["arraychunk_ids"]]
+    if len(named) > len(set(named)):
+        raise PieceError("it repeats a piece of itself")
 
 
 def _content_of(reply: object) -> RecordDict:

@@ -125,7 +125,9 @@ class _ServerRun(Runner):
 
     def on_start(self, rounds_done: int) -> None:
         """Wait for all sites, but not for ever; requests of an earlier attempt are refused by sites from now on."""
-        self._transport.attempt, _ = self._run_dir.count_attempt(rounds_done)
+        self._run_dir.count_attempt(rounds_done)
+        # Not its number: a server from a backup would count anew what sites have heard of before.
+        self._transport.attempt = max(self._connections.latest_attempt + 1, int(1000 * time.time()))
         closes, told = time.monotonic() + self._config.startup_timeout, None
         while True:
             online, members = self._connections.online(), self._folder.members()

@@ -50,7 +50,8 @@ class FederationConfig:
     address: str = "127.0.0.1:8443"
     """Address at which sites reach the server: host:port."""
     listen: str = ""
-    """Address on which the server listens; by default on this machine only, for a proxy that forwards the sites."""
+    """Address on which the server listens; by default on this machine only, and where sites come from elsewhere, on a
+    port 1000 above theirs, which a proxy has."""
     min_clients: int = 2
     """A round with fewer answers than this is repeated."""
     deadline: float = 600.0

@@ -79,7 +79,7 @@ def main() -> None:
     log.info("trained alone")
     sentence = conclude(site)
     if sentence is not None:
-        sys.stdout.write(f"{sentence}\n")
+        sys.stdout.write(f"{site.card().name}: {sentence}\n")
 
 
 if __name__ == "__main__":

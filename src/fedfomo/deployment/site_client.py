@@ -145,8 +145,7 @@ class SiteClient:
         note_scores(self._site, task, outcome, answer.tensors)
         self._tell(progress(task, outcome))
         if not task.trains and (sentence := conclude(self._site)) is not None:
-            said = sentence.partition(": ")[2]  # after the site's name
-            self._tell(f"{said} The report, which stays here: {self._site.report}")
+            self._tell(sentence)
         return answer
 
     def _run(self, task: Task, privacy: SitePrivacy) -> ClientOutcome:

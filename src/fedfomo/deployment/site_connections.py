@@ -29,7 +29,7 @@ from fedfomo.deployment.protocol import (
     require_header,
     require_parts,
 )
-from fedfomo.deployment.replies import ReplyError, ReplyPoller
+from fedfomo.deployment.replies import DroppingGrid, ReplyError, ReplyPoller
 from fedfomo.deployment.settings import FederationFolder, Site
 from fedfomo.io import printable
 
@@ -59,12 +59,15 @@ class SiteConnections:
         self.bytes_received = 0
         self.deliveries = DeliveryLog(folder.deliveries, folder.has_run)
         self._grid = grid
+        self._replies = DroppingGrid(grid)
         self._folder = folder
         self._cipher = MessageCipher.read(folder.server / "sealing.key")
         self._introduced: dict[int, str] = {}  # nodes that proved who they are, by their id
         self._asked: dict[int, float] = {}  # when unknown nodes may be asked again
         self._owners = ModelProvenance()
-        for record in self.deliveries.records():  # what was uploaded before a restart
+        self.latest_attempt = 0
+        for record in self.deliveries.records():  # what was sent and uploaded before a restart
+            self.latest_attempt = max(self.latest_attempt, record.get("attempt", 0))
             if record.get("event") == "received":
                 self._owners.note(record["from"], record["models"].values())
 
@@ -93,7 +96,7 @@ class SiteConnections:
         """
         self.faults, self.bytes_sent, self.bytes_received = {}, 0, 0
         sites = {site.slot: site for site in self._folder.members()}
-        replies = ReplyPoller[_Asked, bytes](self._grid, seconds, most_bytes(most), content_of)
+        replies = ReplyPoller[_Asked, bytes](self._replies, seconds, most_bytes(most), content_of)
         for slot, request in requests:
             if slot not in sites:
                 continue  # it has left since
@@ -177,7 +180,7 @@ class SiteConnections:
         """Ask nodes whose keys are not known who they are; a seal over a fresh nonce proves it."""
         nonce = secrets.token_bytes(32)
         question = RecordDict({NONCE: ConfigRecord({NONCE: nonce})})
-        replies = ReplyPoller[int, Any](self._grid, INTRODUCTION, PROOF_BYTES, _claim_in)
+        replies = ReplyPoller[int, Any](self._replies, INTRODUCTION, PROOF_BYTES, _claim_in)
         messages = [Message(question, node, MessageType.QUERY, ttl=INTRODUCTION + GRACE) for node in nodes]
         sent = (replies.send(message, node) for message, node in zip(messages, nodes, strict=True))
         for node, claim in chain(chain.from_iterable(sent), replies.wait()):

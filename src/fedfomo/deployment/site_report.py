@@ -5,26 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.settings import SiteFolder
 from fedfomo.deployment.site_status import is_finished
 from fedfomo.errors import require
 from fedfomo.io import PRIVATE, read_json, read_lines
-from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportData, ReportInput, Reproduce
-from fedfomo.report.per_example import PerExampleScores
+
+if TYPE_CHECKING:  # a site needs none of it until the end, and it imports scipy
+    from fedfomo.report.data import FinalResult, ReportData, ReportInput
 
 LOST = "the site writes it anew with the next request"
 ADVICE = "`fedfomo deploy site --alone` trains alone beside the federation, so that this page can say whether it pays."
 
 
 def conclude(site: SiteFolder) -> str | None:
-    """Write the site's report once it has all it needs, and return its sentence; None: something is missing still."""
+    """Write the site's report once it has all it needs, and say whether federating pays; None: something is missing."""
     final = _final(site)
     if final is None or not (site.alone / "result.json").exists() or not is_finished(site):
         return None
-    return write_site_report(site).sentences[0]
+    sentence = write_site_report(site).sentences[0].partition(": ")[2]  # after the site's name
+    return f"{sentence} The report, which stays here: {site.report}"
 
 
 def write_site_report(site: SiteFolder) -> ReportData:
@@ -39,6 +41,8 @@ def write_site_report(site: SiteFolder) -> ReportData:
 
 def load_site(site: SiteFolder) -> ReportInput:
     """Collect what a site knows of itself."""
+    from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportInput, Reproduce
+
     name, lines, final = site.card().name, read_lines(site.scores), _final(site)
     require(bool(lines) and final is not None, f"{site.path} has answered no request yet: there is nothing to report")
     asked = read_json(site.asked, LOST)
@@ -83,6 +87,9 @@ def _final(site: SiteFolder) -> dict[str, Any] | None:
 
 
 def _result(known: Mapping[str, Any], bytes_moved: int) -> FinalResult:
+    from fedfomo.report.data import FinalResult
+    from fedfomo.report.per_example import PerExampleScores
+
     score = Score(math.nan, math.nan, 0) if known["score"] is None else Score.from_dict(known["score"])
     figures = [math.nan if value is None else value for value in known.get("figures") or []]
     is_known = bool(figures) and not any(map(math.isnan, figures))

@@ -39,7 +39,7 @@ class SiteMemory:
         path = self._folder / "attempt"
         latest = int(path.read_text()) if path.exists() else 0
         if attempt < latest:
-            return f"attempt {attempt} of the server is over, {latest} is under way"
+            return "it is of an earlier start of the server"
         if attempt > latest:
             self._forget(lambda number: number > round)  # first: killed between the two, it is done again
             write_atomically(path, str(attempt).encode(), mode=PRIVATE)
