@@ -14,7 +14,8 @@ from fedfomo.core.losses import minus_absolute_error, squared_error
 from fedfomo.core.rng import stream
 from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.errors import InputError
-from fedfomo.runs.site_data import VALIDATION_FRACTION, client_data
+from fedfomo.runs.config import VALIDATION_FRACTION
+from fedfomo.runs.site_data import client_data
 from fedfomo.sites.checks import check_sites
 from in_memory_transport import MODEL
 from toy_problems import points
