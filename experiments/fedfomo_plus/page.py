@@ -328,7 +328,7 @@ def draw(results: Path, path: Path) -> bool:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from experiments.iclr2021.figures import COLOURS, FAINT, STYLE, WIDTH
+    from experiments.iclr2021.figures import STYLE, WIDTH, draw_leads
 
     found = compared(results)
     if not found:
@@ -336,20 +336,11 @@ def draw(results: Path, path: Path) -> bool:
     with rc_context(STYLE):
         drawing = Figure(figsize=(WIDTH, 0.36 * len(found) + 1.1), layout="constrained")
         axes = drawing.subplots()
-        axes.axvspan(-MARGIN, MARGIN, color=FAINT, alpha=0.6, linewidth=0)
-        axes.axvline(0, color="#222222", linewidth=0.8)
-        for number, label in enumerate(("over the best other method", "over FedFomo (n = 5)")):
-            leads = [one.leads(PLUS).get(FEDFOMO if number else one.best_rival(PLUS)) for one in found]
-            marks = [(place + 0.16 * (number - 0.5), over) for place, over in enumerate(leads) if over is not None]
-            axes.errorbar(
-                [over.mean for _, over in marks],
-                [place for place, _ in marks],
-                xerr=[over.half_width for _, over in marks],
-                fmt="o",
-                markersize=4,
-                color=COLOURS[number],
-                label=label,
-            )
+        series = {
+            "over the best other method": [one.leads(PLUS).get(one.best_rival(PLUS)) for one in found],
+            "over FedFomo (n = 5)": [one.leads(PLUS).get(FEDFOMO) for one in found],
+        }
+        draw_leads(axes, MARGIN, series, gap=0.16)
         axes.set_yticks(range(len(found)), [one.regime.label for one in found])
         axes.invert_yaxis()
         axes.set_xlabel("lead of FedFomo+ in points, with 95 % intervals over seeds; to the left the other is ahead")

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from experiments.iclr2021.paired import Lead
 from experiments.iclr2021.paper_tables import (
     DOWNLOADS,
     EPSILONS,
@@ -236,6 +237,24 @@ def bars(
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
     return [Panel(3.0, drawn)] if begun else []
+
+
+def draw_leads(axes: Axes, margin: float, series: Mapping[str, Sequence[Lead | None]], gap: float) -> None:
+    """Draw leads with their intervals: a row for each regime, and in it a mark for each rival."""
+    axes.axvspan(-margin, margin, color=FAINT, alpha=0.6, linewidth=0)
+    axes.axvline(0, color="#222222", linewidth=0.8)
+    for number, (label, leads) in enumerate(series.items()):
+        offset = gap * (number - (len(series) - 1) / 2)
+        marks = [(row + offset, lead) for row, lead in enumerate(leads) if lead is not None]
+        axes.errorbar(
+            [lead.mean for _, lead in marks],
+            [place for place, _ in marks],
+            xerr=[lead.half_width for _, lead in marks],
+            fmt="o",
+            markersize=4,
+            color=COLOURS[number],
+            label=label,
+        )
 
 
 def matrices(result: Result, name: str, most: int = 5) -> Panel:

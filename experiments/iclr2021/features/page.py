@@ -196,7 +196,7 @@ def draw(store: Store, path: Path) -> bool:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from experiments.iclr2021.figures import COLOURS, FAINT, STYLE, WIDTH
+    from experiments.iclr2021.figures import STYLE, WIDTH, draw_leads
 
     found = standings(store)
     if not found:
@@ -204,19 +204,7 @@ def draw(store: Store, path: Path) -> bool:
     with rc_context(STYLE):
         drawing = Figure(figsize=(WIDTH, 0.42 * len(found) + 1.1), layout="constrained")
         axes = drawing.subplots()
-        axes.axvspan(-1, 1, color=FAINT, alpha=0.6, linewidth=0)
-        axes.axvline(0, color="#222222", linewidth=0.8)
-        for number, name in enumerate(SHOWN):
-            places, leads = _marks(found, name, 0.14 * (number - (len(SHOWN) - 1) / 2))
-            axes.errorbar(
-                [one.mean for one in leads],
-                places,
-                xerr=[one.half_width for one in leads],
-                fmt="o",
-                markersize=4,
-                color=COLOURS[number],
-                label=CONTENDERS[name].label,
-            )
+        draw_leads(axes, 1.0, {CONTENDERS[name].label: _leads_over(found, name) for name in SHOWN}, gap=0.14)
         axes.set_xscale("symlog", linthresh=LINEAR)
         axes.set_xticks([-10, -3, -1, 0, 1, 3, 10, 30, 60], ["−10", "−3", "−1", "0", "1", "3", "10", "30", "60"])
         axes.set_yticks(range(len(found)), [one.regime.label for one in found])
@@ -230,16 +218,9 @@ def draw(store: Store, path: Path) -> bool:
     return True
 
 
-def _marks(found: Sequence[Standing], name: str, offset: float) -> tuple[list[float], list[Lead]]:
-    """Return where a rival's marks are, and the leads over it."""
-    places: list[float] = []
-    leads: list[Lead] = []
-    for row, one in enumerate(found):
-        its = one.leads(FEDFOMO).get(name) if name != PLUS else _over_plus(one)
-        if its is not None:
-            places.append(row + offset)
-            leads.append(its)
-    return places, leads
+def _leads_over(found: Sequence[Standing], name: str) -> list[Lead | None]:
+    """Return FedFomo's lead over a rival in every regime."""
+    return [_over_plus(one) if name == PLUS else one.leads(FEDFOMO).get(name) for one in found]
 
 
 def _over_plus(one: Standing) -> Lead | None:

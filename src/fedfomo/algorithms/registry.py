@@ -21,7 +21,7 @@ from fedfomo.core.algorithm import Algorithm, AnyAlgorithm
 from fedfomo.core.method_names import ENTRY_POINTS, Description, Option, method_of
 from fedfomo.core.options import option_types, read_option, written
 from fedfomo.core.user_code import load_user_module
-from fedfomo.errors import InputError, require, unknown
+from fedfomo.errors import InputError, listed, require, unknown
 
 AlgorithmClass = TypeVar("AlgorithmClass", bound=type[AnyAlgorithm])
 
@@ -97,7 +97,9 @@ def find_own_algorithm(name: str) -> type[AnyAlgorithm] | None:
         return _checked(name, _load(*entries)) if entries else None
     word = name.rpartition(":")[2]
     module = _run_once(file.absolute())
-    require(hasattr(module, word), f"{file} defines no class {word}")
+    if not hasattr(module, word):
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        raise InputError(f"{file} defines no class {word}; it has {listed(own) or 'none'}")
     return _checked(name, getattr(module, word))
 
 
@@ -124,7 +126,8 @@ def describe(name: str) -> Description:
     fields = {field.name: field.default for field in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     options = [Option(written(name), fields[name], texts.get(name, ""), kind) for name, kind in types.items()]
     summary = (inspect.getdoc(algorithm) or "").splitlines()[0]
-    return Description(summary, algorithm.paper, algorithm.sends, algorithm.compute, options)
+    paper = vars(algorithm).get("paper", "")  # what a class inherits is another method's
+    return Description(summary, paper, algorithm.sends, algorithm.compute, options)
 
 
 def _field_docstrings(algorithm: type) -> dict[str, str]:

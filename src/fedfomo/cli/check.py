@@ -43,6 +43,8 @@ def check(arguments: list[str]) -> None:
     from fedfomo.sites.load_sites import load_sites
 
     path = Path(config.source)
+    is_known = not path.is_file() or path.suffix == ".py"
+    require(is_known, f"{path} is neither a folder of sites nor a Python file: give one of these")
     given: dict[str, Any] = {"sites": load_sites(path, config.labels)} if path.is_dir() else _from_module(config.source)
     if config.validation_fraction is not None:
         given["validation_fraction"] = config.validation_fraction

@@ -219,7 +219,8 @@ def _unknown_flag(flag: str, rows: Sequence[str], explained_by: str) -> InputErr
             return InputError(f"unknown flag '{name}': it is --{has_it}.{option}, with --method {has_it}")
     if dot and near is None:
         return InputError(
-            f"unknown flag '{name}': is {method} among the methods that run? {explained_by} lists the flags"
+            f"unknown flag '{name}': {method} has no option {option}, or is not among the methods that run;"
+            f" {explained_by} lists the flags"
         )
     hint = f"did you mean --{method}{dot}{near}?" if near else f"{explained_by} lists the flags"
     return InputError(f"unknown flag '{name}': {hint}")

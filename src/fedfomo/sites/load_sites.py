@@ -21,11 +21,11 @@ TABLES = (".csv", ".parquet")
 SUFFIXES = (".npz", ".safetensors", *TABLES)
 PARTS = (("train", "validation", "test"), ("train", "target"))
 NAMES = frozenset(name for names in PARTS for name in names)
-LAYOUT = (
-    "a folder for each site, in it train and target, or train, validation and test, each as .npz or .safetensors with"
-    " `inputs` and `labels`, as .csv or .parquet with a column `label`, or as a folder with a folder of images for each"
-    " class"
+SITE = (
+    "train and target, or train, validation and test, each as .npz or .safetensors with `inputs` and `labels`, as .csv"
+    " or .parquet with a column `label`, or as a folder with a folder of images for each class"
 )
+LAYOUT = f"a folder for each site, in it {SITE}"
 
 
 class Sites(dict[str, tuple[Any, ...]]):
@@ -115,6 +115,8 @@ def load_site(
 def _places_in(folder: Path) -> list[Path]:
     require(folder.is_dir(), f"there is no folder {folder}")
     places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
+    is_site = any(path.stem == "train" for path in folder.iterdir())
+    require(not is_site, f"{folder} is the folder of one site: give the folder above it, which holds one for each site")
     require(bool(places), f"{folder} holds no sites: it takes {LAYOUT}")
     return places
 
@@ -199,9 +201,9 @@ def _files_of(place: Path) -> list[Path]:
         if set(names) <= set(found):
             ignored = [path.name for name, path in found.items() if name not in names]
             way_out = f"move {', '.join(ignored)} elsewhere, or name the parts otherwise"
-            require(not ignored, f"{place} holds {held}, more than {', '.join(names)}: {way_out}; a site is {LAYOUT}")
+            require(not ignored, f"{place} holds {held}, more than {', '.join(names)}: {way_out}; a site has {SITE}")
             return [found[name] for name in names]
-    raise InputError(f"{place} holds {held}; a site is {LAYOUT}")
+    raise InputError(f"{place} holds {held}; a site has {SITE}")
 
 
 def _table(path: Path) -> Table:
