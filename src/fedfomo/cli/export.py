@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from fedfomo.cli.terminal import console, parse, require_file
 from fedfomo.errors import reading, require, unknown
 from fedfomo.io import make_folder, write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SNIPPET = """
 from safetensors.torch import load_file
@@ -44,14 +47,11 @@ def export(arguments: list[str]) -> None:
     config = parse("export", ExportConfig, arguments)
     from safetensors.torch import save
 
-    from fedfomo.core.archives import read_tensors
-
     require(config.run.is_dir(), f"there is no folder {config.run}")
     is_saved = (config.run / "summary.json").exists()
-    file, imports, build = _saved(config) if is_saved else _of_run(config)
-    out = config.out or Path(file.name if is_saved else f"{file.stem}.safetensors")
+    name, tensors, imports, build = _saved(config) if is_saved else _of_run(config)
+    out = config.out or Path(f"{name}.safetensors")
     require_file(out)
-    tensors = read_tensors(file)
     make_folder(out.parent)
     write_atomically(out, save(tensors))
     numbers = sum(tensor.numel() for tensor in tensors.values())
@@ -59,7 +59,9 @@ def export(arguments: list[str]) -> None:
     console.print(SNIPPET.format(imports=imports, build=build, file=out), markup=False, soft_wrap=True)
 
 
-def _saved(config: ExportConfig) -> tuple[Path, str, str]:
+def _saved(config: ExportConfig) -> tuple[str, dict[str, Tensor], str, str]:
+    from fedfomo.core.archives import read_tensors
+
     summary = config.run / "summary.json"
     with reading(summary, "save the federation's result again"):
         content: dict[str, Any] = json.loads(summary.read_text())
@@ -67,16 +69,17 @@ def _saved(config: ExportConfig) -> tuple[Path, str, str]:
         imports, build = _built_by(content["method"], content["options"], "make_model()")
     if config.site not in sites:
         raise unknown("site", config.site, sites)
-    return config.run / f"{config.site}.safetensors", imports, f"{build}  # make_model: your own"
+    tensors = read_tensors(config.run / f"{config.site}.safetensors")
+    return config.site, tensors, imports, f"{build}  # make_model: your own"
 
 
-def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
+def _of_run(config: ExportConfig) -> tuple[str, dict[str, Tensor], str, str]:
     from fedfomo.report.select_run import choice_in_words, find_run
     from fedfomo.runs.config import RunConfig
     from fedfomo.runs.description import describe_run
+    from fedfomo.runs.final_models import read_model
     from fedfomo.runs.own_sites import way_to_resume
     from fedfomo.runs.provenance import read_environment
-    from fedfomo.runs.records import model_file
 
     folder = find_run(config.run, config.method, config.seed)
     if folder != config.run:
@@ -89,16 +92,17 @@ def _of_run(config: ExportConfig) -> tuple[Path, str, str]:
     site = config.site.removeprefix("client ").removeprefix("client-") if is_named else config.site
     if site not in known:
         raise unknown("client" if is_named else "site", config.site, known)
-    file = folder / model_file(known.index(site))
+    client = known.index(site)
+    name, tensors = f"client-{client:05d}", read_model(folder, client)
     if not is_named:
         source = f"of {setting.dataset}" if setting else "your own"
         imports, build = _built_by(asked.method, asked.options, "make_model()")
-        return file, imports, f"{build}  # make_model: {source}"
+        return name, tensors, imports, f"{build}  # make_model: {source}"
     network, scale = environment["network"], environment.get("scale")
     plain = f'NETWORKS["{network["name"]}"]({tuple(network["shape"])}, {network["classes"]})'
     imports, build = _built_by(asked.method, asked.options, plain)
     scaling = f"  # inputs: (pixels − {scale['mean']}) / {scale['deviation']}, by channel" if scale else ""
-    return file, f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
+    return name, tensors, f"{imports}from fedfomo.core.networks import NETWORKS\n", build + scaling
 
 
 def _built_by(method: str, options: Mapping[str, Any], network: str) -> tuple[str, str]:

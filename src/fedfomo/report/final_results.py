@@ -14,9 +14,10 @@ from fedfomo.report.data import FinalResult
 from fedfomo.report.per_example import PerExampleScores, read_scores, score_examples, write_scores
 from fedfomo.report.select_run import is_part
 from fedfomo.runs.description import describe_run
+from fedfomo.runs.final_models import load_models
 from fedfomo.runs.own_sites import is_of_sites, read_sites_config
 from fedfomo.runs.provenance import read_environment, same_clients
-from fedfomo.runs.records import RunRecord, load_models, read_record
+from fedfomo.runs.records import RunRecord, read_record
 from fedfomo.simulation.problem import FederatedProblem
 
 

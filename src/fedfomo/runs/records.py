@@ -10,11 +10,8 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-import torch
-
 from fedfomo.core.archives import read_tensors
 from fedfomo.core.metrics import Score, renamed
-from fedfomo.core.model import Model
 from fedfomo.core.round import CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
@@ -138,17 +135,6 @@ def read_record(folder: Path) -> RunRecord:
         return RunRecord(**content)
 
 
-def load_models(folder: Path, model: Model, record: RunRecord) -> list[torch.Tensor] | None:
-    """Read the final models of a finished run, each as one vector; None: not all of them are there."""
-    files = [folder / model_file(client) for client in sorted(record.after_update)]
-    return [_theta(model, read_tensors(file)) for file in files] if all(file.exists() for file in files) else None
-
-
-def model_file(client: int) -> str:
-    """Name the file of a client's final model, within the run's folder."""
-    return f"models/client-{client:05d}.safetensors"
-
-
 def dense_rows(table: SparseMatrix | None) -> list[list[float]] | None:
     """Return a table as rows, unless it is missing or too large for that."""
     return None if table is None or table.size > DENSE_LIMIT else table.dense().tolist()
@@ -159,13 +145,6 @@ def _read_matrices(path: Path) -> dict[str, list[list[float]] | None]:
     names = {name.split(".")[0] for name in tensors}
     fields = ("starts", "columns", "values")
     return {name: dense_rows(SparseMatrix(*(tensors[f"{name}.{field}"] for field in fields))) for name in names}
-
-
-def _theta(model: Model, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    theta = torch.empty(model.layout.size)
-    for name, view in model.layout.views(theta).items():
-        view.copy_(state[name])
-    return theta
 
 
 def _spent(content: dict[str, float | None]) -> EpsilonSpent:

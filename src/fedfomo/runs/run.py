@@ -23,6 +23,7 @@ from fedfomo.errors import InputError, require, unknown
 from fedfomo.io import make_folder, write_atomically
 from fedfomo.runs.config import NOT_RESULT_RELEVANT, CompareConfig, ExperimentConfig, RunConfig, label_of
 from fedfomo.runs.config_io import RENAMED, read_toml, write_toml
+from fedfomo.runs.final_models import write_models
 from fedfomo.runs.own_problem import AnyPrepared, PreparedFile, check_file, digest_of_file
 from fedfomo.runs.provenance import (
     check_clients,
@@ -33,7 +34,7 @@ from fedfomo.runs.provenance import (
     precision_of,
     write_environment,
 )
-from fedfomo.runs.records import RunRecord, dense_rows, model_file, read_record, write_record
+from fedfomo.runs.records import RunRecord, dense_rows, read_record, write_record
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem, kind_of, takes_trainer
@@ -133,9 +134,7 @@ def finish_prepared(folder: Path, run: PreparedRun, callback: Callback | None, t
         check_machine(folder, tell)
         result = simulate(run.problem, run.algorithm, run.simulation, directory, callback)
         network = run.problem.model_of(run.algorithm)
-        for client, model in result.models.items():
-            directory.write_tensors(model_file(client), network.state_dict(model), durable=False)
-            directory.tensors.note_read(model.nbytes)
+        write_models(directory, result.models, network)
         record = _record(run, result, time.monotonic() - started)
         write_record(directory, record, {"affinity": result.affinity, "taken": result.taken})
         directory.remove_checkpoints()

@@ -24,8 +24,9 @@ from fedfomo.report.from_run import load
 from fedfomo.report.page import write_report
 from fedfomo.report.text import contributors_of
 from fedfomo.runs.federated_statistics import Scaling
+from fedfomo.runs.final_models import load_models
 from fedfomo.runs.frame import frame_of
-from fedfomo.runs.records import RunRecord, load_models
+from fedfomo.runs.records import RunRecord
 from fedfomo.runs.site_data import Data, Site
 from fedfomo.sites.seed_runs import RunKeeper, SeedRuns
 from fedfomo.sites.serve import Served, models_of, serve_site

@@ -27,7 +27,8 @@ from fedfomo.core.vectors import distances_from, mix
 from fedfomo.errors import InputError, require
 from fedfomo.runs.config import VALIDATION_FRACTION
 from fedfomo.runs.federated_statistics import Scaling
-from fedfomo.runs.records import load_models, read_record
+from fedfomo.runs.final_models import load_models
+from fedfomo.runs.records import read_record
 from fedfomo.runs.site_data import Data, Site, client_data
 
 NEW = "the new site"
