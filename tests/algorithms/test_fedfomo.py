@@ -276,7 +276,7 @@ def test_who_cannot_judge_takes_all_whole_models_alike() -> None:
     reference, broken = torch.zeros(2), torch.tensor([torch.inf, 0.0])
     candidates = [reference, torch.tensor([2.0, 0.0]), torch.tensor([0.0, 4.0]), broken]
     distances = distances_from(reference, candidates, 2)
-    weights, mixing = weigh(math.nan, numbers(*[math.nan] * 4), distances, can_judge=False)
+    weights, mixing = weigh(math.nan, numbers(*[math.nan] * 4), distances, has_validation=False)
     assert mix(reference, candidates, mixing).tolist() == [1.0, 2.0]
     assert mixing.tolist() == [0.0, 0.5, 0.5, 0.0]
     assert weights.tolist() == [0.0] * 4  # what it could not judge is no finding about anybody

@@ -49,10 +49,10 @@ def mixing_weights(weights: Tensor) -> Tensor:
     return scaled / scaled.sum()
 
 
-def weigh(reference_loss: float, losses: Tensor, distances: Tensor, can_judge: bool) -> tuple[Tensor, Tensor]:
+def weigh(reference_loss: float, losses: Tensor, distances: Tensor, has_validation: bool) -> tuple[Tensor, Tensor]:
     """Return w (Eq. 3) and w* (clipped and normalised) of the candidates."""
     weights = first_order_weights(reference_loss, losses, distances)
-    if can_judge:
+    if has_validation:
         return weights, mixing_weights(weights)
     # Departs from the paper, which has no client without validation data: it weighs all models alike.
     return weights, mixing_weights((torch.isfinite(distances) & (distances > TINY_DISTANCE)).double())
@@ -132,7 +132,7 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
         reference, candidates = memory.reference, (memory.own, *download.models)
         losses = client.validation_losses((reference, *candidates))
         distances = self.distances(reference, candidates, client.num_trainable)
-        w, w_star = weigh(float(losses[0]), losses[1:], distances, can_judge=len(client.data.validation) > 0)
+        w, w_star = weigh(float(losses[0]), losses[1:], distances, has_validation=len(client.data.validation) > 0)
         w_star = self.accept(client, memory, candidates, losses, w_star)
         model = mix(reference, candidates, w_star)  # θ_i^t ← θ_i^{t-1} + Σ_n w*_n (θ_n^t − θ_i^{t-1})
         ids = torch.cat((torch.tensor([client.id]), download.ids))
@@ -143,7 +143,7 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
         own = client.train(memory.reference)
         return Trained(Upload(own, memory.findings), replace(memory, own=own), own)
 
-    # What the variants of this package override; here it is as in the paper.
+    # Hooks: what variants override. Here they are as in the paper, and change nothing above.
     def available(self, state: State, to: ClientId, rng: torch.Generator) -> Tensor:
         """Return whose models can be sent to a client, in ascending order: those of the last round but its own."""
         return state.last_uploaders[state.last_uploaders != to]
@@ -155,7 +155,7 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
     def accept(
         self, client: Client, memory: Memory, candidates: Sequence[Tensor], losses: Tensor, mixing: Tensor
     ) -> Tensor:
-        """Return the w* to use; `losses` are those of the reference and of the candidates."""
+        """Return the w* to use, here as they are; `losses` are those of the reference and of the candidates."""
         return mixing
 
     def findings(self, ids: Tensor, weights: Tensor, mixing: Tensor) -> EvaluationWeights:
@@ -163,5 +163,5 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
         return EvaluationWeights(ids, weights, mixing)
 
     def exploration(self, round: int) -> float:
-        """Return ε."""
+        """Return ε in a round."""
         return exploration_rate(round, self.epsilon, self.epsilon_decay)
