@@ -1,10 +1,11 @@
 """Real federations of many sites on this machine: time of a round and memory, beside the simulator's for the same work.
 
-    python benchmarks/deployment_scale.py [NUMBER OF SITES …]
+    python benchmarks/deployment_scale.py [--memory] [NUMBER OF SITES …]
 
 Every site is a process as `fedfomo deploy site` starts it; from 50 sites on, sites are threads of one process, since
 so many copies of torch do not fit. All share the machine with the server. One run each; what else the machine did is
-told by the load before.
+told by the load before. With --memory, figures of memory are renewed and those of time kept: a busy machine has no say
+in the former.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ def main() -> None:
     kept = RESULTS / "deployment_scale.json"
     before: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     figures = {what: value for what, value in before.items() if what.endswith(" sites")}
-    for number in [int(word) for word in sys.argv[1:]] or [3, 10, 30, 100]:
+    numbers = [int(word) for word in sys.argv[1:] if word != "--memory"]
+    for number in numbers or [3, 10, 30, 100]:
         found = measure(number)
+        if "--memory" in sys.argv:
+            found = {what: value for what, value in found.items() if what.startswith("megabytes")}
         figures |= {f"{what}, {number} sites": value for what, value in found.items()}
         sys.stdout.write(f"{number} sites: {json.dumps(found)}\n")
         sys.stdout.flush()

@@ -110,6 +110,7 @@ def _attack(made: ThreadedFederation, outside: str) -> None:
         for _ in range(20):
             assert stranger.get("/v1/fleet/" + "x" * 6000).status_code in (400, 401, 414)
         assert _post(stranger, "/v1/fleet/push-object", b"x" * 9_000_000, {"flwr-public-key": key}) in (0, 413)
+        assert _post(stranger, "/v1/fleet/push-messages", b"x" * 300_000, {"flwr-public-key": key}) in (0, 413)
         assert stranger.post("/v1/fleet/push-object", content=b"x", headers={"flwr-public-key": key}).status_code >= 400
         began, statuses = time.monotonic(), set[int]()
         while time.monotonic() - began < 4:
