@@ -48,7 +48,7 @@ docs: $(VENV)-docs/ready
 	@echo "open $(VENV)-docs/site/index.html in a browser"
 
 bench: $(VENV)/ready
-	for name in training_step paper_workload small_clients growth whole_run large_model model_store private_step; do \
+	for name in training_step paper_workload whole_run private_step small_clients growth large_model model_store; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; \
 	done
 	$(BIN)/python benchmarks/page.py

@@ -28,7 +28,7 @@ def measure(num_clients: int, workers: int) -> dict[str, float]:
     model = Model(mlp((1, 8, 8), 10))
     problem = FederatedProblem(model, model.read(), digits_clients(num_clients), Sgd(epochs=5, batch_size=20), seed=0)
     timer = RoundTimer()
-    rounds = max(4, 1000 // num_clients)  # enough of them that starting the workers does not count
+    rounds = max(4, 500 // num_clients)  # enough of them that starting the workers does not count
     result = simulate(
         problem, FedFomo(), SimulationConfig(rounds=rounds, workers=workers, vectorise=True), callback=timer
     )

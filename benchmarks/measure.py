@@ -32,6 +32,13 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def processor_seconds(work: Callable[[], object]) -> float:
+    """Return the processor time of one call: of what computes in one thread, whatever else runs beside it."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return the median of repetitions, and the lowest and the highest; of many, those without a tenth at each end."""
     tenth = len(values) // 10
@@ -45,13 +52,13 @@ def ratios(dividends: Sequence[float], divisors: Sequence[float]) -> dict[str, f
 
 
 def in_turn(contenders: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
-    """Time every contender once a repetition, after one call that is not counted."""
+    """Measure every contender's processor time once a repetition, after one call that is not counted."""
     for work in contenders.values():
         work()
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repetitions):
         for name, work in contenders.items():
-            times[name].append(seconds(work))
+            times[name].append(processor_seconds(work))
     return times
 
 

@@ -29,7 +29,7 @@ from fedfomo.simulation.callbacks import FinishedRound
 from fedfomo.simulation.simulate import simulate
 
 CLIENTS, TRAIN, VALIDATION, TEST = 6, 800, 200, 200
-EPOCHS, BATCH, DOWNLOADS, ROUNDS = 5, 50, 5, 3
+EPOCHS, BATCH, DOWNLOADS, ROUNDS = 5, 50, 5, 2
 SET = "coloured-noise"
 # Multiply-adds of one image: two floating-point operations each. What the network leaves out is not counted.
 FORWARD = 2 * (28 * 28 * 32 * 27 + 12 * 12 * 64 * 288 + 4 * 4 * 64 * 576 + 1024 * 64 + 64 * 10)

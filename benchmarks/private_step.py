@@ -71,7 +71,7 @@ def opacus(module: nn.Module, examples: Examples) -> dict[str, Step]:
     return {"Opacus by hooks, its default": by_hooks, "Opacus by ghost clipping": by_ghost}
 
 
-def main(repetitions: int = 60) -> None:
+def main(repetitions: int = 40) -> None:
     """Time every kind of step in turn, many times: with fifteen repetitions the order was another now and then."""
     torch.set_num_threads(1)
     use_huge_pages()  # as in a worker process

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
 import torch
-from measure import ratios, report, seconds, spread
+from measure import processor_seconds, ratios, report, spread
 from reference import ReferenceLoop
 
 from fedfomo.core import model as models
@@ -97,11 +97,11 @@ def _measure(has_large_pages: bool, repetitions: int, barrier: Barrier, answer: 
     for _ in range(repetitions):
         for name, work in found.items():
             barrier.wait()
-            times[name].append(seconds(work))
+            times[name].append(processor_seconds(work))
     answer.send_bytes(json.dumps(times).encode())
 
 
-def main(repetitions: int = 15) -> None:
+def main(repetitions: int = 9) -> None:
     """Measure in two processes at once."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(2)
