@@ -14,8 +14,9 @@ demo: $(VENV)/demo-ready
 test: $(VENV)/ready
 	$(BIN)/pytest --numprocesses auto --dist loadgroup
 
+# Two at a time: much of it is waiting for deadlines.
 test-deployment: $(VENV)/ready
-	$(BIN)/pytest -m deployment
+	$(BIN)/pytest -m deployment --numprocesses 2 --dist loadfile
 
 torture: $(VENV)/ready
 	$(BIN)/pytest tests/fault_injection --torture --numprocesses 2 --dist worksteal

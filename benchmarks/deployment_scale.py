@@ -4,8 +4,8 @@
 
 Every site is a process as `fedfomo deploy site` starts it; from 50 sites on, sites are threads of one process, since
 so many copies of torch do not fit. All share the machine with the server. One run each; what else the machine did is
-told by the load before. With --memory, figures of memory are renewed and those of time kept: a busy machine has no say
-in the former.
+told by the load before. With --memory, figures of memory are renewed and those of time kept, which a busy machine would
+spoil; nothing else may run in the same environment, for it would share the memory.
 """
 
 from __future__ import annotations

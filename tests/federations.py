@@ -32,6 +32,7 @@ from fedfomo.simulation.simulate import simulate
 
 SITES = ("leeds", "turin", "lyon")
 FINISH = 400.0  # seconds; a busy machine takes long
+END = 180.0  # seconds for a process that was told to end
 
 
 class Federation:
@@ -97,13 +98,13 @@ class Federation:
     def stop(self, name: str) -> None:
         process = self._running.pop(name)
         process.terminate()
-        process.wait(60)
+        process.wait(END)
 
     def close(self) -> None:
         for process in self._running.values():
             process.terminate()
         for process in self._running.values():
-            process.wait(60)
+            process.wait(END)
 
     def models(self) -> dict[str, dict[str, Tensor]]:
         """Return the personalised models that lie at the sites."""
