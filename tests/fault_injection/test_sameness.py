@@ -91,7 +91,7 @@ import torch
 from fedfomo.algorithms import make_algorithm
 from fedfomo.simulation import executors
 from fedfomo.simulation import simulate
-from fedfomo.testing import digest_of
+from fedfomo.testing.toy_federation import digest_of
 from toy_problems import points_problem
 from torch import nn
 

@@ -149,7 +149,7 @@ def test_a_second_look_at_a_sample_takes_up_what_was_cleared_for_it() -> None:
     for _ in range(2):  # two trainings on the same two samples
         tracker.reserve(look, 2)
         for sample in (b"first", b"second"):
-            tracker.pay_for_sample(look, sample)
+            tracker.charge_sample(look, sample)
     assert tracker.ledger == {Query("training", 1 / 2**0.5, 0.5): 2}
 
 
@@ -172,7 +172,7 @@ def test_examples_that_are_nobodys_are_refused() -> None:
         lambda: next(trainer.batches(targets(1.0), 1, stream(0))),
         lambda: trainer.train(model, TrainingJob(torch.zeros(1), targets(1.0), 0, stream(0))),
     ):
-        with pytest.raises(InputError, match="nobody could pay"):
+        with pytest.raises(InputError, match="no budget to charge"):
             misuse()
 
 

@@ -73,5 +73,5 @@ def test_nothing_to_judge_by_costs_nothing() -> None:
 
 
 def test_examples_that_are_nobodys_are_refused() -> None:
-    with pytest.raises(InputError, match="nobody could pay"):
+    with pytest.raises(InputError, match="no budget to charge"):
         PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], targets(1.0))

@@ -27,6 +27,7 @@ from fedfomo.simulation.callbacks import Callback, FinishedRound
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
+from fedfomo.testing import toy_federation
 from toy_problems import perceptron, points, points_problem
 
 BF16 = ("--precision", "bf16")
@@ -52,7 +53,7 @@ def small_problem(build: Callable[[], nn.Module] = perceptron) -> FederatedProbl
 @pytest.mark.parametrize("law", testing.LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", ["fedfomo", "ditto"])
 def test_law(name: str, law: testing.Law, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(testing, "Model", partial(Model, precision="bf16"))
+    monkeypatch.setattr(toy_federation, "Model", partial(Model, precision="bf16"))
     law(make_algorithm(name))
 
 
