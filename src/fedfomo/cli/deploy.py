@@ -282,6 +282,8 @@ def status(arguments: list[str]) -> None:
         facts, sentences = site_status.facts(site), site_status.sentences(site)
     else:
         known = FederationFolder(config.folder)
+        is_either = known.settings.exists()
+        require(is_either, f"{config.folder} is no federation's folder, and no site's, such as federation/sites/leeds")
         folder = known.latest() if config.experiment is None else known.of(config.experiment)
         facts, sentences = server_status.facts(folder), server_status.sentences(folder)
     if config.json:
