@@ -11,7 +11,7 @@ from fedfomo.cli.main import USAGE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-TESTED_ELSEWHERE = {"training.md", "cluster.md", "flower_app.md", "data.md"}
+TESTED_ELSEWHERE = {"training.md", "cluster.md", "flower_app.md", "data.md", "deploying.md"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "deploying.md"
 
 
 def _commands() -> list[str]:
-    block = DOCS.read_text().split("in six commands", 1)[1].split("The last one", 1)[0]
+    block = DOCS.read_text().split("in six commands", 1)[1].split("Type them", 1)[0]
     return [line.strip() for line in block.splitlines() if line.startswith("    ")]
 
 
@@ -60,3 +60,5 @@ def test_six_commands_lead_from_nothing_to_models_on_disk(tmp_path: Path) -> Non
         assert (tmp_path / "federation" / "sites" / site / "report.html").exists()
         models = tmp_path / "federation" / "sites" / site / "models"
         assert load_file(models / "personalised.safetensors").keys() == {"1.weight", "1.bias", "3.weight", "3.bias"}
+    [loading] = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+    subprocess.run([sys.executable, "-c", loading], cwd=tmp_path, check=True)
