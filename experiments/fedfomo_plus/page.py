@@ -133,8 +133,7 @@ def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
     simpler = kind.startswith("all clients alike") and high < 0
     advice = "FedFomo+" + (f"; {', '.join(behind)} where the table says so" if behind else "")
     if simpler:
-        names = sorted({CONTENDERS[name].label for _, name in leads})
-        advice = f"{', '.join(names)}: there is nothing to personalise, and it needs a fifth of the bandwidth down"
+        advice = "FedAvg: there is nothing to personalise, and it needs a fifth of the bandwidth down"
     span = signed(low) if len(leads) == 1 else f"{signed(low)} to {signed(high)}"
     return [kind, str(len(inside)), span, advice]
 

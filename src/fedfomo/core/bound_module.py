@@ -88,7 +88,7 @@ class BoundModule:
         return Layout(moved, size, size, self.layout.channels_last)
 
     def _parts(self, travelling: bool) -> list[Tensor]:
-        """Return the trainable coordinates and the buffers that travel, or those that stay, live."""
+        """Return views of the trainable coordinates and of the buffers: those that are sent, or those that are kept."""
         trainable, buffers = self._theta.tensor_split([self.whole.num_trainable])
         cuts = self.layout.num_trainable, self.layout.size - self.layout.num_trainable
         pieces = [part.tensor_split([cut]) for part, cut in zip((trainable, buffers), cuts, strict=True)]

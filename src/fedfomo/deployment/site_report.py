@@ -21,7 +21,7 @@ ADVICE = "`fedfomo deploy site --alone` trains alone beside the federation, so t
 
 
 def conclude(site: SiteFolder) -> str | None:
-    """Write the site's report once it has all it needs, and say whether federating pays; None: something is missing."""
+    """Write the site's report and return a sentence on whether federating pays; None while a result is missing."""
     final = _final(site)
     if final is None or not (site.alone / "result.json").exists() or not is_finished(site):
         return None
