@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
-How = Literal["count", "kill", "tear", "power cut", "full", "refuse", "short"]
-"""What happens at the step: nothing; SIGKILL before it; SIGKILL in the middle of a write; SIGKILL, and all that was
-not synced is lost; no room any more, for this step and all that follow; an error of the device, once. Or, at every
-write, half of it is written and the caller told so.
+How = Literal["count", "kill", "stop", "tear", "power cut", "full", "refuse", "short"]
+"""What happens at the step: nothing; SIGKILL before it; SIGSTOP before it; SIGKILL in the middle of a write; SIGKILL,
+and all that was not synced is lost; no room any more, for this step and all that follow; an error of the device, once.
+Or, at every write, half of it is written and the caller told so.
 """
 
 NEEDS_ROOM = ("open", "write", "sync", "rename", "folder")
@@ -78,6 +78,9 @@ class Disk:
             self._lose_unsynced()
         if self.how in ("kill", "power cut"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return False
         if self.how == "refuse":
             _refuse(errno.EIO, None if kind in ("write", "sync") else path)
         return True

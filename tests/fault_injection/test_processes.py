@@ -16,7 +16,7 @@ from faults import Disk
 from fedfomo.core.rng import numpy_stream
 from fedfomo.runs.config import RunConfig
 from fedfomo.simulation import executors
-from killed_runs import KILLED, Alone, Running, config_of, run_to_end
+from killed_runs import KILLED, Alone, Ending, Running, config_of, run_to_end
 from scorecard import Torture
 
 CONFIG = config_of(rounds=3, clients=2, vectorise=False)
@@ -57,11 +57,15 @@ def _workers_of(pid: int | None) -> list[int]:
     return [int(child) for child in children.read_text().split()] if children.exists() else []
 
 
-def _is_alive(pid: int) -> bool:
+def _state_of(pid: int) -> str | None:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
-        return False
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    return _state_of(pid) not in (None, "Z")
 
 
 def _stop_workers_and_kill(folder: Path, config: RunConfig, breaks: Callable[[], None]) -> list[int]:
@@ -114,26 +118,53 @@ def test_workers_that_nobody_ends_would_outlive_their_coordinator(in_memory: Pat
 
 
 def test_two_that_resume_the_same_run(torture: Torture, alone: Alone, in_memory: Path) -> None:
-    refused, tried, faults = 0, 0, list[str]()
     repetitions = torture.repetitions(20)
-    # If the first has always finished before the second begins, nothing is shown: they are started again.
-    while tried < repetitions or (not refused and tried < 10 * repetitions):
-        folder, n, tried = in_memory / str(tried), tried, tried + 1
+    moments = numpy_stream(0, "stops")
+    refused, faults = 0, list[str]()
+
+    def check(folder: Path, killed: Ending, *both: Ending) -> int:
+        """Take down what is wrong with how both ended; return how many were refused."""
+        first, second = sorted(both, key=lambda ending: ending.exit_code or 0)
+        is_refused = "in use by another process" in (second.error or "")
+        if second.error and not is_refused:
+            faults.append(second.error)
+        fault = alone.fault_in(folder, killed.finished, first)
+        faults.extend([fault] if fault else [])
+        return is_refused
+
+    def killed_halfway(folder: Path) -> Ending:
         killed = run_to_end(folder, CONFIG, first=Disk(folder, "kill", len(alone.steps) // 2).stand_between)
         assert killed.exit_code == KILLED
+        return killed
+
+    for n in range(repetitions):
+        # The first is stopped at a step of its own, and goes on when the second has ended.
+        killed = killed_halfway(folder := in_memory / f"stopped-{n}")
+        stop = Disk(folder, "stop", int(moments.integers(4, len(alone.steps) // 3)))
+        running = Running(folder, CONFIG, first=stop.stand_between)
+        _wait_until_stopped(running)
+        second = run_to_end(folder, CONFIG)
+        os.kill(running.process.pid or 0, signal.SIGCONT)
+        refused += check(folder, killed, running.end(), second)
+    for n in range(repetitions):
+        # Both start within some milliseconds, and either may have finished before the other begins.
+        killed = killed_halfway(folder := in_memory / f"together-{n}")
         both = [Running(folder, CONFIG, first=partial(time.sleep, wait)) for wait in (0.0, 0.004 * (n % 20))]
-        endings = sorted((running.end() for running in both), key=lambda ending: ending.exit_code or 0)
-        refused += "in use by another process" in (endings[1].error or "")
-        if endings[1].error and "in use by another process" not in endings[1].error:
-            faults.append(endings[1].error)
-        fault = alone.fault_in(folder, killed.finished, endings[0])
-        faults += [fault] if fault else []
+        check(folder, killed, *[running.end() for running in both])
     torture.record(
         "01f",
         "A run is computed by one process at a time",
-        "two processes resume the same run at about the same time",
-        f"{tried - len(faults)} of {tried}: same bits; {refused} times the second was refused in words,"
-        " else the first had finished",
-        not faults and refused > 0,
+        "a second process resumes a run while the first is stopped at a step on disk, or at about the same time",
+        f"{2 * repetitions - len(faults)} of {2 * repetitions}: same bits;"
+        f" {refused} of {repetitions} that came while the first was stopped were refused in words",
+        not faults and refused == repetitions,
         faults=faults,
     )
+
+
+def _wait_until_stopped(running: Running) -> None:
+    patience = time.monotonic() + 60
+    while _state_of(running.process.pid or 0) != "T":
+        assert running.process.is_alive(), "it ended before the step at which it is stopped"
+        assert time.monotonic() < patience, "it came to no such step"
+        time.sleep(0.005)
