@@ -133,6 +133,20 @@ def test_a_state_dict_is_a_copy() -> None:
     assert state["x"].tolist() == [3.0]
 
 
+def test_many_models_in_one_state_dict_are_those_of_each() -> None:
+    tied = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    tied[1].weight = tied[0].weight
+    normed = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
+    plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    for model in (Model(plain), Model(tied), Model(normed, channels_last=True)):
+        thetas = torch.stack([model.read() + n for n in range(3)])
+        stacked = model.stacked_state_dict(thetas)
+        for n, theta in enumerate(thetas):
+            alone = model.state_dict(theta)
+            assert list(stacked) == list(alone)
+            assert all(torch.equal(stacked[name][n], tensor) for name, tensor in alone.items())
+
+
 def test_scoring_switches_dropout_off_and_running_statistics_on() -> None:
     examples = points(20, 0, stream(0))
     model = initialised(with_dropout)

@@ -11,7 +11,15 @@ from fedfomo.algorithms.fedavg import Download, FedAvg, State, Upload
 from fedfomo.algorithms.fedfomo import FedFomo
 from fedfomo.algorithms.local import Local, Memory
 from fedfomo.core.algorithm import messages_of
-from fedfomo.core.round import CommunicationCost, Federation, cohort_size, configure_clients, run_round, traffic_of
+from fedfomo.core.round import (
+    CommunicationCost,
+    Downloads,
+    Federation,
+    cohort_size,
+    configure_clients,
+    run_round,
+    traffic_of,
+)
 from toy_problems import (
     ROUNDS,
     InProcess,
@@ -108,6 +116,21 @@ def test_what_a_client_is_sent_depends_on_seed_round_and_client_and_not_on_who_e
     assert sent(1, [5]) == sent(1, [0, 5, 9]) == sent(1, [9, 5])
     assert len({tuple(sent(t, [5])) for t in range(8)}) >= 7
     assert sent(1, [5]) != sent(1, [5], seed=1)
+
+
+def test_a_download_is_chosen_when_it_is_first_read() -> None:
+    chosen: list[int] = []
+
+    def configure(client: int) -> int:
+        chosen.append(client)
+        return 10 * client
+
+    downloads = Downloads(configure, [3, 1, 2])
+    assert (len(downloads), list(downloads), 2 in downloads, 5 in downloads, chosen) == (3, [3, 1, 2], True, False, [])
+    assert [downloads[1], downloads[1], chosen] == [10, 10, [1]]
+    assert dict(downloads) == {3: 30, 1: 10, 2: 20}
+    with pytest.raises(KeyError):
+        downloads[5]
 
 
 def test_message_types_are_read_off_the_annotations() -> None:

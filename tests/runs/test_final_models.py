@@ -41,6 +41,14 @@ def test_models_come_back_as_they_were(most: int, files: int, tmp_path: Path, mo
         read_model(tmp_path, 9)
 
 
+def test_models_that_earlier_versions_wrote_are_read(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path, "", print)
+    named = {f"{client}:{name}": torch.full((2,), float(client)) for client in range(3) for name in ("a", "b")}
+    directory.write_tensors("models/clients-from-00000.safetensors", named)
+    directory.close()
+    assert {name: tensor.tolist() for name, tensor in read_model(tmp_path, 2).items()} == {"a": [2, 2], "b": [2, 2]}
+
+
 def test_large_models_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(final_models, "MOST_FILES", 1)
     monkeypatch.setattr(final_models, "MOST_GROUPED", 100)

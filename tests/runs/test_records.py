@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -42,3 +45,14 @@ def test_a_matrix_that_a_method_does_not_have_stays_away(tmp_path: Path) -> None
     write_record(directory, _record(matrix), {"affinity": None, "taken": matrix})
     assert read_record(tmp_path).taken == matrix.dense().tolist()
     directory.close()
+
+
+def test_numbers_of_numpy_are_written_and_what_is_not_a_number_is_null(tmp_path: Path) -> None:
+    scores = {0: Score(math.nan, np.float64(0.25), 4, {"auc": np.float64("nan"), "f1": 0.1})}
+    directory = RunDirectory(tmp_path, "", print)
+    record = replace(_record(SparseMatrix.identity(1)), after_update=scores, refusals={3: 1})
+    write_record(directory, record, {})
+    directory.close()
+    written = json.loads((tmp_path / "result.json").read_text())
+    score = {"loss": None, "metric": 0.25, "num_examples": 4, "metrics": {"auc": None, "f1": 0.1}}
+    assert (written["after_update"], written["refusals"]) == ({"0": score}, {"3": 1})

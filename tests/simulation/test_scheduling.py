@@ -1,5 +1,7 @@
 """Work is cut into batches, and where it is cut makes no difference."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -10,15 +12,18 @@ from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
 
 
-def _job(client: int) -> ClientJob:
-    return ClientJob(client, {}, None, trains=True, is_scored=True, ledger=[], attempts=1, model=None)
+def _jobs(clients: Sequence[int]) -> list[ClientJob]:
+    return [
+        ClientJob(client, {}, None, trains=True, is_scored=True, ledger=[], attempts=1, model=None)
+        for client in clients
+    ]
 
 
-@pytest.mark.parametrize("clients", [1, 2, 14, 33, 100])
+@pytest.mark.parametrize("clients", [1, 2, 14, 33, 100, 1000])
 @pytest.mark.parametrize("is_stacked", [False, True])
 def test_every_client_is_in_one_batch_in_the_sequence_given(clients: int, is_stacked: bool) -> None:
     policy = BatchPolicy(is_stacked, 2, 490_280)
-    batches = list(policy.batches(7, [_job(client) for client in range(clients)], "ab"))
+    batches = list(policy.batches(7, range(clients), _jobs, "ab"))
     assert [job.client for batch in batches for job in batch.jobs] == list(range(clients))
     assert all(len(batch.jobs) <= policy.size(clients) for batch in batches)
     assert len({batch.file for batch in batches}) == len(batches)
@@ -26,9 +31,21 @@ def test_every_client_is_in_one_batch_in_the_sequence_given(clients: int, is_sta
 
 
 def test_few_clients_are_one_batch_each() -> None:
-    assert [len(batch.jobs) for batch in BatchPolicy(False, 2, 490_280).batches(0, list(map(_job, range(15))))] == [
-        1
-    ] * 15
+    assert [len(batch.jobs) for batch in BatchPolicy(False, 2, 490_280).batches(0, range(15), _jobs)] == [1] * 15
+
+
+def test_first_jobs_are_there_before_the_last_are_made() -> None:
+    made: list[int] = []
+
+    def jobs_of(clients: Sequence[int]) -> list[ClientJob]:
+        made.extend(clients)
+        return _jobs(clients)
+
+    batches = BatchPolicy(True, 2, 1000).batches(0, range(10_000), jobs_of)
+    assert len(next(batches).jobs) == 64
+    assert made == list(range(64))
+    assert sum(len(batch.jobs) for batch in batches) == 10_000 - 64
+    assert made == list(range(10_000))
 
 
 def test_stacked_batches_do_not_depend_on_the_number_of_workers() -> None:

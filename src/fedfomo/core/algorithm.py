@@ -162,13 +162,10 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
         """Return the models that a client evaluated, from the numbers of its upload in the log, for reports."""
         return None
 
-    def mixing_matrix(self, state: State, memories: Mapping[ClientId, Memory]) -> SparseMatrix | None:
-        """Return who has learnt from whom: what the server knows, and what clients took since."""
+    def mixing_matrix(self, state: State, rows: Mapping[ClientId, tuple[Tensor, Tensor]]) -> SparseMatrix | None:
+        """Return who has learnt from whom: what the server knows, and from whom clients took how much since."""
         history = self.mixing_history(state)
-        if history is None:
-            return None
-        rows = {client: self.mixing_weights(memory) for client, memory in memories.items()}
-        return history.add_rows({client: row for client, row in rows.items() if row is not None})
+        return None if history is None else history.add_rows(rows)
 
 
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]

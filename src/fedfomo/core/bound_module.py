@@ -142,6 +142,14 @@ class BoundModule:
         self.load(theta)
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.architecture.state_dict().items()}
 
+    def stacked_state_dict(self, thetas: Tensor) -> dict[str, Tensor]:
+        """Return several θ, one a row, as one `state_dict` whose tensors have an axis of models in front."""
+        views, names = self.layout.views(thetas), list(self.architecture.state_dict())
+        if set(names) <= views.keys():  # a hundred small models at once, instead of one by one
+            return {name: views[name].contiguous() for name in names}
+        states = [self.state_dict(theta) for theta in thetas]
+        return {name: torch.stack([state[name] for state in states]) for name in names}
+
     def network(self, theta: Tensor) -> nn.Module:
         """Return a network of its own with these parameters, ready for use."""
         self.load(theta)

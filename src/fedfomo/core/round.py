@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
@@ -61,12 +61,43 @@ class Federation:
     seed: int
 
 
-def configure_clients(federation: Federation, state: Any, round: int, to: Sequence[ClientId]) -> dict[ClientId, Any]:
-    """Choose every client's download; each draws from a stream of its own."""
-    return {
-        client: federation.algorithm.configure_client(state, client, stream(federation.seed, "dispatch", round, client))
-        for client in to
-    }
+class Downloads(Mapping[ClientId, Any]):
+    """Every client's download, chosen when it is first read: some clients work while those of others are chosen."""
+
+    def __init__(self, configure: Callable[[ClientId], Any], to: Iterable[ClientId]) -> None:
+        self._configure = configure
+        self._chosen: dict[ClientId, Any] = dict.fromkeys(to, _NOT_YET)
+
+    def __getitem__(self, client: ClientId) -> Any:
+        """Return a client's download."""
+        if self._chosen[client] is _NOT_YET:
+            self._chosen[client] = self._configure(client)
+        return self._chosen[client]
+
+    def __contains__(self, client: object) -> bool:
+        """Tell whether a client has a download, without choosing it."""
+        return client in self._chosen
+
+    def __iter__(self) -> Iterator[ClientId]:
+        """List the clients in the sequence given."""
+        return iter(self._chosen)
+
+    def __len__(self) -> int:
+        """Count the clients."""
+        return len(self._chosen)
+
+
+_NOT_YET = object()
+
+
+def configure_clients(federation: Federation, state: Any, round: int, to: Sequence[ClientId]) -> Downloads:
+    """Choose every client's download; each draws from a stream of its own, so the sequence makes no difference."""
+
+    def configure(client: ClientId) -> Any:
+        rng = stream(federation.seed, "dispatch", round, client)
+        return federation.algorithm.configure_client(state, client, rng)
+
+    return Downloads(configure, to)
 
 
 def run_round(

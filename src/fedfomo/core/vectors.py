@@ -40,17 +40,36 @@ def distances_from(reference: Tensor, models: Sequence[Tensor], num_trainable: i
     return torch.tensor(distances, dtype=torch.float64)
 
 
-def first_of_largest(values: Tensor, number: int) -> Tensor:
-    """Return the positions of the largest values in descending order, equal ones in the order in which they lie.
+def first_of_largest(values: Tensor, number: int, order: Tensor | None = None) -> Tensor:
+    """Return the positions of the largest values in descending order, equal ones as they come in `order`.
 
-    They are the first of a stable sort, which takes ten times as long for ten of ten thousand.
+    `order` has every position once; without it they come as they lie. The positions are the first of a stable sort,
+    which takes ten times as long for ten of ten thousand.
     """
-    if not 0 < number < len(values):
-        return torch.argsort(values, descending=True, stable=True)
-    least = torch.topk(values, number, sorted=True).values[-1]
-    above = torch.nonzero(values > least)[:, 0]
-    above = above[torch.argsort(values[above], descending=True, stable=True)]
-    return torch.cat((above, torch.nonzero(values == least)[: number - len(above), 0]))
+    order = torch.arange(len(values)) if order is None else order
+    if 0 < number < len(values):
+        largest, positions = torch.topk(values, number, sorted=True)
+        is_above = largest > largest[-1]
+        if bool((largest[is_above].diff() < 0).all()):  # they have one order, and those that equal the last are left
+            above = positions[is_above]
+            return torch.cat((above, _first_equal(values, largest[-1], order, number - len(above))))
+    return order[torch.argsort(values[order], descending=True, stable=True)][: max(number, 0)]
+
+
+def _first_equal(values: Tensor, value: Tensor, order: Tensor, number: int) -> Tensor:
+    """Return the first positions in an order that hold a value: among the first hundred, or wherever they are."""
+    for looked_at in (order[:100], order):
+        found = looked_at[values[looked_at] == value][:number]
+        if len(found) == number:
+            break
+    return found
+
+
+def without(ascending: Tensor, value: int) -> Tensor:
+    """Return ascending numbers, each there once, without one of them; nothing changes if it is not among them."""
+    place = int(torch.searchsorted(ascending, value))
+    rest = place + int(place < len(ascending) and int(ascending[place]) == value)
+    return torch.cat((ascending[:place], ascending[rest:]))
 
 
 def finite_or(model: Tensor, otherwise: Tensor) -> Tensor:

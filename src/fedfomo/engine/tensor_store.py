@@ -51,8 +51,11 @@ class TensorStore:
         """Return another view of the same folder, for another process."""
         return TensorStore(self.folder, self._durable)
 
-    def save(self, name: str, flat: Mapping[str, Tensor]) -> References:
-        """Refer to every tensor, writing to the file `name` those that lie in no file yet, each once."""
+    def save(self, name: str, flat: Mapping[str, Tensor], for_checkpoint: bool = True) -> References:
+        """Refer to every tensor, writing to the file `name` those that lie in no file yet, each once.
+
+        A file that no checkpoint will name needs neither a checksum nor to survive a power cut.
+        """
         references: References = {}
         fresh: Flat = {}
         places: dict[_Identity, str] = {}
@@ -67,12 +70,16 @@ class TensorStore:
                 fresh[field] = tensor
             references[field] = place
         if fresh:
-            self._write(name, fresh)
+            self._write(name, fresh, for_checkpoint)
         return references
 
     def load(self, references: References) -> Flat:
-        """Map the tensors that the references name."""
+        """Map the tensors that the references name; saved again, they are not written again."""
         return {field: self._tensor(place) for field, place in references.items()}
+
+    def load_once(self, references: References) -> Flat:
+        """Map tensors that are not going to be saved again, and keep nothing of them here."""
+        return {field: self._tensor(place, is_kept=False) for field, place in references.items()}
 
     def forget(self, keep: Iterable[str] = ()) -> None:
         """Unmap every file but those to keep."""
@@ -90,10 +97,10 @@ class TensorStore:
             if path.name not in kept:
                 path.unlink(missing_ok=True)
 
-    def _tensor(self, place: str) -> Tensor:
+    def _tensor(self, place: str, is_kept: bool = True) -> Tensor:
         is_spelt_out = place.startswith("=")
         try:
-            tensor = _read_out(place) if is_spelt_out else self._mapped(place)
+            tensor = _read_out(place) if is_spelt_out else self._mapped(place, is_kept)
         except UNREADABLE as error:
             where = self.folder if is_spelt_out else self.folder / _file(place)
             raise damaged(where, "resume the run: it goes on from the checkpoint before", error) from error
@@ -106,15 +113,17 @@ class TensorStore:
         if self._held > HELD_AT_ONCE:
             self._release()
 
-    def _mapped(self, place: str) -> Tensor:
+    def _mapped(self, place: str, is_kept: bool) -> Tensor:
         name, field = place.split("#", 1)
         file = self._open.get(name)
         if file is None:
             file = self._open[name] = _MappedFile(self.folder / name)
         tensor = file.tensors.get(field)
         if tensor is None:
-            tensor = file.tensors[field] = file.read(field)
-            self._known[_identity(tensor)] = place
+            tensor = file.read(field)
+            if is_kept:
+                file.tensors[field] = tensor
+                self._known[_identity(tensor)] = place
         return tensor
 
     def _release(self) -> None:
@@ -123,13 +132,14 @@ class TensorStore:
             file.release()
         self._held = 0
 
-    def _write(self, name: str, flat: Flat) -> None:
+    def _write(self, name: str, flat: Flat, for_checkpoint: bool) -> None:
         content = laid_out(flat)
-        checksum = hashlib.sha256()
-        for piece in content:
-            checksum.update(piece)
-        self.checksums[name] = checksum.hexdigest()
-        write_atomically(self.folder / name, *content, durable=self._durable)
+        if for_checkpoint:
+            checksum = hashlib.sha256()
+            for piece in content:
+                checksum.update(piece)
+            self.checksums[name] = checksum.hexdigest()
+        write_atomically(self.folder / name, *content, durable=self._durable and for_checkpoint)
 
 
 class _Entry(msgspec.Struct, gc=False):

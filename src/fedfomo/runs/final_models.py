@@ -15,6 +15,7 @@ from fedfomo.runs.records import RunRecord
 
 MOST_FILES = 1000  # clients with a file each: to write and sync more would take longer than a round
 GROUP = 100  # clients in a file
+CLIENTS = ":clients"  # the tensor that says whose the rows of a group's tensors are; no module has such a name
 MOST_GROUPED = 64_000_000  # bytes in a file, which are in memory at once
 
 
@@ -26,14 +27,14 @@ def write_models(directory: RunDirectory, models: Mapping[int, Tensor], network:
             directory.write_tensors(_file(client), network.state_dict(model), durable=False)
             directory.tensors.note_read(model.nbytes)
         return
-    groups: dict[str, dict[int, Tensor]] = {}
-    for client, model in models.items():
-        groups.setdefault(_group_file(client), {})[client] = model
-    for file, group in groups.items():
-        states = {client: network.state_dict(model) for client, model in group.items()}
-        flat = {f"{client}:{name}": tensor for client, state in states.items() for name, tensor in state.items()}
-        directory.write_tensors(file, flat, durable=False)
-        directory.tensors.note_read(sum(model.nbytes for model in group.values()))
+    groups: dict[str, list[int]] = {}
+    for client in models:
+        groups.setdefault(_group_file(client), []).append(client)
+    for file, clients in groups.items():
+        stacked = torch.stack([models[client] for client in clients])
+        tensors = {CLIENTS: torch.tensor(clients), **network.stacked_state_dict(stacked)}
+        directory.write_tensors(file, tensors, durable=False)
+        directory.tensors.note_read(stacked.nbytes)
 
 
 def read_model(folder: Path, client: int) -> dict[str, Tensor]:
@@ -58,8 +59,12 @@ def load_models(folder: Path, model: Model, record: RunRecord) -> list[Tensor] |
 
 
 def _states(file: Path) -> dict[int, dict[str, Tensor]]:
-    states: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in read_tensors(file).items():
+    tensors = read_tensors(file)
+    if CLIENTS in tensors:
+        clients = tensors.pop(CLIENTS).tolist()
+        return {client: {name: t[row] for name, t in tensors.items()} for row, client in enumerate(clients)}
+    states: dict[int, dict[str, Tensor]] = {}  # earlier versions named every client's tensors, as "7:weight"
+    for key, tensor in tensors.items():
         client, _, name = key.partition(":")
         states.setdefault(int(client), {})[name] = tensor
     return states

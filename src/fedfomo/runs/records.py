@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
+
+import msgspec
 
 from fedfomo.core.archives import read_tensors
 from fedfomo.core.metrics import Score, renamed
@@ -16,7 +18,7 @@ from fedfomo.core.round import CommunicationCost
 from fedfomo.core.sparse import SparseMatrix
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.errors import reading
-from fedfomo.io import read_lines, to_json, write_atomically
+from fedfomo.io import read_lines, write_atomically
 from fedfomo.privacy.accountant import EpsilonSpent
 from fedfomo.simulation.simulate import DENSE_LIMIT
 
@@ -116,7 +118,9 @@ def write_record(directory: RunDirectory, record: RunRecord, matrices: Mapping[s
         }
         directory.write_tensors(MATRICES, packed, durable=False)
     directory.sync()
-    write_atomically(directory.folder / "result.json", to_json(asdict(record), indent=1).encode())
+    # Ten times as fast as the standard library; like `to_json`, it writes what is not a number as null.
+    content = msgspec.json.encode(record, enc_hook=_plain)
+    write_atomically(directory.folder / "result.json", msgspec.json.format(content, indent=1))
 
 
 def read_record(folder: Path) -> RunRecord:
@@ -145,6 +149,12 @@ def _read_matrices(path: Path) -> dict[str, list[list[float]] | None]:
     names = {name.split(".")[0] for name in tensors}
     fields = ("starts", "columns", "values")
     return {name: dense_rows(SparseMatrix(*(tensors[f"{name}.{field}"] for field in fields))) for name in names}
+
+
+def _plain(value: Any) -> float:
+    if isinstance(value, float):  # NumPy's numbers, which metrics may return
+        return float(value)
+    raise TypeError(f"{value!r} is no plain value")
 
 
 def _spent(content: dict[str, float | None]) -> EpsilonSpent:

@@ -38,6 +38,7 @@ from fedfomo.runs.records import RunRecord, dense_rows, read_record, write_recor
 from fedfomo.simulation.callbacks import Callback
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem, kind_of, takes_trainer
+from fedfomo.simulation.process_utils import rare_collections
 from fedfomo.simulation.simulate import RunResult, simulate
 
 Tell = Callable[[str], None]
@@ -114,6 +115,7 @@ def run_or_resume(folder: Path, prepared: AnyPrepared, callback: Callback | None
     return finish_prepared(folder, run, callback, tell)
 
 
+@rare_collections()  # until all that thousands of clients left in memory is gone
 def finish_prepared(folder: Path, run: PreparedRun, callback: Callback | None, tell: Tell) -> RunRecord:
     """Finish a run from its newest checkpoint; of a finished one, read the record."""
     if (folder / "environment.json").exists():
@@ -133,8 +135,7 @@ def finish_prepared(folder: Path, run: PreparedRun, callback: Callback | None, t
             write_environment(folder, run.environment)
         check_machine(folder, tell)
         result = simulate(run.problem, run.algorithm, run.simulation, directory, callback)
-        network = run.problem.model_of(run.algorithm)
-        write_models(directory, result.models, network)
+        write_models(directory, result.models, run.problem.model_of(run.algorithm))
         record = _record(run, result, time.monotonic() - started)
         write_record(directory, record, {"affinity": result.affinity, "taken": result.taken})
         directory.remove_checkpoints()

@@ -14,6 +14,7 @@ import os
 import signal
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -29,6 +30,8 @@ from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.process_utils import exit_with_parent, use_huge_pages
 from fedfomo.simulation.scheduling import Batch, BatchResult, ClientJob, ClientResult
 from fedfomo.simulation.worker import ClientRunner
+
+MADE_AHEAD = 8  # batches for each worker, which are no more than the names of tensors
 
 
 class WorkerError(RuntimeError):
@@ -96,15 +99,20 @@ class ProcessExecutor:
     def run_batches(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Give each idle worker the next batch, in the sequence given."""
         waiting = iter(batches)
+        ready: deque[Batch] = deque()  # made while the workers are at work, so that none of them waits for it
         busy: dict[Connection, Batch] = {}
         try:
             for connection in self._processes:
                 self._assign(connection, next(waiting, None), busy)
             while busy:
+                while len(ready) < MADE_AHEAD * len(self._processes) and not wait(list(busy), timeout=0):
+                    if (batch := next(waiting, None)) is None:
+                        break
+                    ready.append(batch)
                 for connection in wait(list(busy)):
                     assert isinstance(connection, Connection)  # noqa: S101 - narrows the type
                     result = self._receive(connection, busy.pop(connection))
-                    self._assign(connection, next(waiting, None), busy)
+                    self._assign(connection, ready.popleft() if ready else next(waiting, None), busy)
                     yield result
         finally:
             if busy:  # interrupted: what the workers are doing is of no use any more
@@ -177,7 +185,7 @@ def to_json(message: Any) -> bytes:
 def read_batch(content: bytes) -> Batch:
     """Read a batch."""
     found: dict[str, Any] = json.loads(content)
-    return Batch(found["round"], [ClientJob(**job) for job in found["jobs"]], found["file"])
+    return Batch(found["round"], [ClientJob(**job) for job in found["jobs"]], found["file"], found["for_checkpoint"])
 
 
 def read_reply(content: bytes, batch: Batch) -> BatchResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from fedfomo.core.client import ClientId
 from fedfomo.core.model import Score
 from fedfomo.engine.tensor_store import References
 from fedfomo.simulation.client_batching import Timings
+
+MADE_AT_ONCE = 64  # jobs: their downloads share a file
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Batch:
     round: int
     jobs: Sequence[ClientJob]
     file: str  # for the results
+    for_checkpoint: bool = True  # False: after a crash they are computed anew
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ class ClientResult:
     is_rolled_back: bool  # its training diverged: its memory is that from before
     losses: Sequence[float]  # of the models that the client evaluated, as its evaluator returned them
     score_on_validation: Score | None = None  # of the model after the federated update
+    taken: tuple[list[int], list[float]] | None = (
+        None  # from whom how much in an update that is not followed by training
+    )
 
 
 @dataclass(frozen=True)
@@ -83,9 +89,23 @@ class BatchPolicy:
         fair = num_clients // (8 * max(1, self.workers))
         return max(1, min(fair, 32, 4_000_000 // self.model_bytes))
 
-    def batches(self, round: int, jobs: Sequence[ClientJob], session: str = "") -> Iterator[Batch]:
-        """Cut the jobs of a round into batches; the session is part of every file's name."""
-        size = self.size(len(jobs))
-        for start in range(0, len(jobs), size):
-            batch = jobs[start : start + size]
-            yield Batch(round, batch, f"round-{round:05d}-clients-{batch[0].client:05d}-{session}.safetensors")
+    def batches(
+        self,
+        round: int,
+        clients: Sequence[ClientId],
+        jobs_of: Callable[[Sequence[ClientId]], Sequence[ClientJob]],
+        session: str = "",
+        for_checkpoint: bool = True,
+    ) -> Iterator[Batch]:
+        """Cut the work of a round into batches; the session is part of every file's name.
+
+        Jobs are made for some dozen clients at a time, so that workers begin before all of them are there.
+        """
+        size = self.size(len(clients))
+        made_at_once = max(1, MADE_AT_ONCE // size) * size
+        for start in range(0, len(clients), made_at_once):
+            jobs = jobs_of(clients[start : start + made_at_once])
+            for first in range(0, len(jobs), size):
+                batch = jobs[first : first + size]
+                file = f"round-{round:05d}-clients-{batch[0].client:05d}-{session}.safetensors"
+                yield Batch(round, batch, file, for_checkpoint)

@@ -176,12 +176,8 @@ class _SimulatedRun(Runner):
         transport.scored = everyone
         models = transport.personalise(round, downloads)
         traffic = CommunicationCost(**last.traffic) + traffic_of(self.federation.model_size, downloads, {})
-        # The server does not learn what clients took in this last update: their memories know. Whoever could not pay
-        # for it took nothing, and remembers what it took before.
-        moved = sorted(set(everyone).difference(transport.out_of_budget()))
-        taken = self.federation.algorithm.mixing_matrix(
-            state, {client: transport.memory_of(client) for client in moved}
-        )
+        # The server does not learn what clients took in this last update: they say so here.
+        taken = self.federation.algorithm.mixing_matrix(state, transport.taken())
         return RunResult(
             models=models,
             after_update=transport.scores()[0],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor
 from fedfomo.core import messages
 from fedfomo.core.algorithm import AnyAlgorithm, messages_of
 from fedfomo.core.client import ClientId
-from fedfomo.core.client_round import split_memory
 from fedfomo.core.model import Score
 from fedfomo.core.rng import stream
 from fedfomo.engine.tensor_store import References, TensorStore
@@ -77,7 +77,6 @@ class SimulatedTransport:
         self._client_done = client_done
         self._problem = problem
         self._upload = messages_of(algorithm).upload
-        self._memory = messages_of(algorithm).memory
         self._executor = executor
         self._files = files
         self._policy = policy
@@ -87,21 +86,22 @@ class SimulatedTransport:
     def __call__(self, round: int, downloads: Mapping[ClientId, Any]) -> Iterator[tuple[ClientId, Any]]:
         """Let clients personalise and train; who cannot contribute, or is late, has trained for itself alone."""
         dropped, late = set(self.failures.dropped), set(self.failures.late)
-        received = {client: download for client, download in downloads.items() if client not in dropped}
-        for result in self._run(round, received, trains=True):
+        received = [client for client in downloads if client not in dropped]
+        for result in self._run(round, downloads, received, trains=True):
             if result.upload is not None and result.client not in late:
                 yield result.client, messages.unpack(self._upload, self._files.load(result.upload))
 
     def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Tensor]:
         """Let every client make the federated update and no more; return their models."""
         models: dict[ClientId, Tensor] = {}
-        for result in self._run(round, downloads, trains=False):
-            models[result.client] = self._files.load(result.model)[""]
+        for result in self._run(round, downloads, list(downloads), trains=False):
+            models[result.client] = self._files.load_once(result.model)[""]
         return dict(sorted(models.items()))
 
-    def memory_of(self, client: ClientId) -> Any:
-        """Read a client's memory as its last job left it."""
-        return messages.unpack(self._memory, split_memory(self._files.load(self.memories[client]))[0])
+    def taken(self) -> dict[ClientId, tuple[Tensor, Tensor]]:
+        """Return from whom clients took how much, ids and weights, if the last call was a federated update alone."""
+        found = {client: result.taken for client, result in sorted(self._results.items()) if result.taken}
+        return {n: (torch.tensor(ids), torch.tensor(shares, dtype=torch.float64)) for n, (ids, shares) in found.items()}
 
     def scores(self) -> tuple[dict[ClientId, Score], dict[ClientId, Score]]:
         """Return the last call's scores after the federated update and after local training."""
@@ -131,10 +131,16 @@ class SimulatedTransport:
         """Return the losses of the models that clients evaluated in the last call, in sequence."""
         return {client: list(result.losses) for client, result in sorted(self._results.items()) if result.losses}
 
-    def _run(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> Iterator[ClientResult]:
+    def _run(
+        self, round: int, downloads: Mapping[ClientId, Any], of: Collection[ClientId], trains: bool
+    ) -> Iterator[ClientResult]:
         self._results = {}
-        batches = self._policy.batches(round, self._jobs(round, downloads, trains), self._session)
-        for done in self._executor.run_batches(batches):
+        clients = self._problem.clients
+        # Only rounds in which clients train end in a checkpoint: the last federated update ends the run.
+        # The longest work first, so that no worker is left with it at the end, and like beside like.
+        order = sorted(of, key=lambda client: (-len(clients[client].train), client))
+        jobs_of = partial(self._jobs, round, downloads, trains)
+        for done in self._executor.run_batches(self._policy.batches(round, order, jobs_of, self._session, trains)):
             self._files.checksums.update(done.checksums)
             self.seconds.add(done.seconds)
             for result in done.results:
@@ -150,14 +156,14 @@ class SimulatedTransport:
     def _with(self, client: ClientId, ledger: list[list[Any]]) -> list[list[Any]]:
         return to_rows(added(from_rows(self.ledgers.get(client, [])), from_rows(ledger), self.attempts))
 
-    def _jobs(self, round: int, downloads: Mapping[ClientId, Any], trains: bool) -> list[ClientJob]:
+    def _jobs(
+        self, round: int, downloads: Mapping[ClientId, Any], trains: bool, of: Sequence[ClientId]
+    ) -> list[ClientJob]:
         flat = {
-            f"{client}:{field}": tensor
-            for client, download in downloads.items()
-            for field, tensor in messages.pack(download).items()
+            f"{client}:{field}": tensor for client in of for field, tensor in messages.pack(downloads[client]).items()
         }
-        places = self._files.save(f"round-{round:05d}-downloads.safetensors", flat)
-        by_client: dict[ClientId, References] = {client: {} for client in downloads}
+        places = self._files.save(f"round-{round:05d}-downloads-{of[0]:05d}.safetensors", flat, for_checkpoint=trains)
+        by_client: dict[ClientId, References] = {client: {} for client in of}
         for name, place in places.items():
             client, field = name.split(":", 1)
             by_client[int(client)][field] = place
@@ -175,6 +181,5 @@ class SimulatedTransport:
                 model=self.models.get(client),
                 is_judged=self.judges,
             )
-            # The longest work first, so that no worker is left with it at the end, and like beside like.
-            for client in sorted(downloads, key=lambda client: (-len(clients[client].train), client))
+            for client in of
         ]

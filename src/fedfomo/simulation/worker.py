@@ -140,6 +140,11 @@ class ClientRunner:
         outcome = replace(outcome, score_after_update=self._score(job, theta))
         return _FinishedJob(outcome, {"memory": pack_memory(outcome), "model": model}, ComputeCost(), ledger)
 
+    def _taken(self, outcome: ClientOutcome) -> tuple[list[int], list[float]] | None:
+        # Whoever could not pay for the update took nothing, and remembers what it took before.
+        found = None if outcome.exceeds_budget else self._algorithm.mixing_weights(outcome.memory)
+        return None if found is None else (found[0].tolist(), found[1].tolist())
+
     def _exported(self, theta: Tensor | None, kept: Tensor | None) -> Tensor | None:
         return None if theta is None else self._model.export(theta, kept)
 
@@ -152,12 +157,14 @@ class ClientRunner:
         flat: messages.Flat = {}
         for job, own in zip(batch.jobs, done, strict=True):
             for name, value in own.tensors.items():
+                if name == "memory" and not batch.for_checkpoint:
+                    continue
                 fields = (
                     {"": value} if isinstance(value, Tensor) else value if name == "memory" else messages.pack(value)
                 )
                 flat |= {f"{job.client}:{name}:{field}": tensor for field, tensor in fields.items()}
         places: dict[str, References] = {}
-        for place, reference in self._files.save(batch.file, flat).items():
+        for place, reference in self._files.save(batch.file, flat, batch.for_checkpoint).items():
             owner, _, field = place.rpartition(":")
             places.setdefault(owner, {})[field] = reference
         return [
@@ -174,6 +181,7 @@ class ClientRunner:
                 exceeds_budget=own.outcome.exceeds_budget,
                 is_rolled_back=own.outcome.is_rolled_back,
                 score_on_validation=own.outcome.score_on_validation,
+                taken=None if job.trains else self._taken(own.outcome),
             )
             for job, own in zip(batch.jobs, done, strict=True)
         ]

@@ -25,7 +25,7 @@ from fedfomo.algorithms.registry import register
 from fedfomo.core.algorithm import Personalised, Records, Trained
 from fedfomo.core.client import Client, ClientId, FederationInfo
 from fedfomo.core.options import Count, Fraction, NonNegative
-from fedfomo.core.vectors import distances_from, first_of_largest, mix
+from fedfomo.core.vectors import distances_from, first_of_largest, mix, without
 
 TINY_DISTANCE = 1e-12  # closer models are the same model: their loss difference is rounding error, not improvement
 
@@ -70,7 +70,7 @@ def choose_downloads(p: Tensor, available: Tensor, num: int, epsilon: float, rng
     """Return the `num` available clients of highest p_i; each slot holds a random one instead with probability ε."""
     shuffled, ties = (torch.randperm(len(available), generator=rng) for _ in range(2))
     explore = torch.rand(min(num, len(available)), generator=rng, dtype=torch.float64) < epsilon
-    ranked = ties[first_of_largest(p[available[ties]], 2 * num)]  # equal ones in random order
+    ranked = first_of_largest(p[available], 2 * num, ties)  # equal ones in random order
     orders = available[ranked].tolist(), available[shuffled[: 2 * num]].tolist()
     chosen: list[int] = []
     for exploring in explore.tolist():
@@ -146,7 +146,7 @@ class FedFomo(KeepsAffinity[State, Download, Upload, Memory]):
     # Hooks: what variants override. Here they are as in the paper, and change nothing above.
     def available(self, state: State, to: ClientId, rng: torch.Generator) -> Tensor:
         """Return whose models can be sent to a client, in ascending order: those of the last round but its own."""
-        return state.last_uploaders[state.last_uploaders != to]
+        return without(state.last_uploaders, to)
 
     def distances(self, reference: Tensor, candidates: Sequence[Tensor], num_trainable: int) -> Tensor:
         """Return ‖θ_n − θ‖: L2 over the whole vector of trainable coordinates."""
