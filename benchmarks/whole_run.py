@@ -24,7 +24,7 @@ from fedfomo.runs.setup import prepare
 
 ROUNDS = 4
 MOST_REPORTED = 1000  # clients of the largest report that is timed
-REPETITIONS = {15: 3, 1000: 3, 10_000: 2}
+REPETITIONS = {15: 3, 1000: 3, 10_000: 3}
 EXAMPLES = 40  # of training and validation data a client
 SET = "many-digits"
 

@@ -29,3 +29,31 @@ def test_collections_of_garbage_are_as_often_as_before_once_a_run_has_ended() ->
     with rare_collections():
         assert gc.get_threshold() > before
     assert gc.get_threshold() == before
+
+
+HOLES = """
+import ctypes
+from pathlib import Path
+from fedfomo.simulation.process_utils import trim_heap
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 // 2**20
+
+blocks = [libc.malloc(60_000 if n % 2 else 100) for n in range(4000)]
+for n, block in enumerate(blocks):
+    ctypes.memset(block, 1, 60_000 if n % 2 else 100)
+for block in blocks[1::2]:
+    libc.free(block)
+before = megabytes()
+trim_heap()
+print(before - megabytes())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives memory back on request")
+def test_free_memory_between_blocks_in_use_is_given_back() -> None:
+    shown = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True).stdout
+    assert int(shown) > 80  # of 120 MB

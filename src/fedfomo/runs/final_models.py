@@ -13,7 +13,7 @@ from fedfomo.core.model import Model
 from fedfomo.engine.run_dir import RunDirectory
 from fedfomo.runs.records import RunRecord
 
-MOST_FILES = 1000  # clients with a file each: to write and sync more would take longer than a round
+MOST_FILES = 200  # clients with a file each: to write and sync a thousand would take longer than two of their rounds
 GROUP = 100  # clients in a file
 CLIENTS = ":clients"  # the tensor that says whose the rows of a group's tensors are; no module has such a name
 MOST_GROUPED = 64_000_000  # bytes in a file, which are in memory at once

@@ -120,8 +120,9 @@ class ProcessExecutor:
 
     def close(self) -> None:
         """End the processes at once; between rounds they hold nothing that matters."""
-        for connection, process in self._processes.items():
+        for process in self._processes.values():
             process.kill()
+        for connection, process in self._processes.items():
             process.join()
             connection.close()
         self._processes = {}

@@ -1,4 +1,4 @@
-"""What Linux does for worker processes: it ends them with their parent, and gives them large memory pages."""
+"""What Linux does for processes: it ends workers with their parent, gives them large pages, takes memory back."""
 
 from __future__ import annotations
 
@@ -52,10 +52,8 @@ def use_huge_pages() -> None:
     A convolution's feature maps are megabytes that are allocated, swept through once, and freed, step after step. In
     pages of 4 kB, looking up addresses takes a noticeable part of a training step; in pages of 2 MB, next to none.
     """
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "gnu_get_libc_version"):  # other C libraries have other allocators
+    libc = _glibc()
+    if libc is None:
         return
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
@@ -68,3 +66,22 @@ def use_huge_pages() -> None:
         start = -(-block // mmap.PAGESIZE) * mmap.PAGESIZE
         libc.madvise(start, _RESERVED - mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
         libc.free(block)
+
+
+def trim_heap() -> None:
+    """Give free memory back to the system, where it lies between blocks that are in use.
+
+    Rows of a large federation's tables come and go between messages that stay: what they leave is too small for the
+    next row, and would grow to twice of what is in use.
+    """
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """Return the C library, if it is the one whose allocator these functions steer."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "gnu_get_libc_version") else None

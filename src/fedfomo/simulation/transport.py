@@ -21,8 +21,10 @@ from fedfomo.privacy.accountant import added, from_rows, to_rows
 from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.executors import Executor
 from fedfomo.simulation.problem import FederatedProblem
+from fedfomo.simulation.process_utils import trim_heap
 from fedfomo.simulation.scheduling import BatchPolicy, ClientJob, ClientResult
 
+TRIMMED_AFTER = 1000  # results
 DIVERGED = "its training diverged, and is forgotten"
 
 
@@ -148,6 +150,8 @@ class SimulatedTransport:
                 if self._client_done:
                     self._client_done(round, result.client)
                 yield result
+                if len(self._results) % TRIMMED_AFTER == 0:
+                    trim_heap()
         self.memories = {**self.memories, **{client: result.memory for client, result in self._results.items()}}
         self.models = {**self.models, **{client: r.model for client, r in self._results.items() if r.model}}
         charged = {client: result.ledger for client, result in self._results.items() if result.ledger}
