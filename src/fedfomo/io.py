@@ -9,7 +9,8 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Collection
+import shutil
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedfomo.errors import InputError, naming, reading
 
 PUBLIC = 0o666  # less what the user's mask takes off
 PRIVATE = 0o600
-SYNCED_AT_ONCE = 16  # files
+FILES_AT_ONCE = 16
 PRINTED = 300  # characters, at most, of words that came from elsewhere
 
 
@@ -43,11 +44,21 @@ def write_atomically(path: Path, *content: bytes | memoryview, durable: bool = T
 
 def sync_files(paths: Collection[Path]) -> None:
     """Wait until files, and their names, are on disk: side by side, a tenth of the time that one by one takes."""
-    with ThreadPoolExecutor(min(SYNCED_AT_ONCE, 1 + len(paths) // SYNCED_AT_ONCE)) as pool:
-        for _ in pool.map(_sync, paths):
-            pass
+    _side_by_side(_sync, paths)
     for folder in sorted({path.parent for path in paths}):
         _sync(folder)
+
+
+def delete_folder(folder: Path) -> None:
+    """Delete a folder and its files: side by side, since the system takes a while over hundreds of megabytes."""
+    _side_by_side(Path.unlink, sorted(path for path in folder.rglob("*") if not path.is_dir()))
+    shutil.rmtree(folder)
+
+
+def _side_by_side(work: Callable[[Path], None], paths: Collection[Path]) -> None:
+    with ThreadPoolExecutor(min(FILES_AT_ONCE, 1 + len(paths) // FILES_AT_ONCE)) as pool:
+        for _ in pool.map(work, paths):
+            pass
 
 
 def _sync(path: Path) -> None:

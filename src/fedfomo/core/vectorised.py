@@ -118,7 +118,7 @@ class Stack:
         """
         measured = measured or [True] * len(pairs)
         scores: list[Score] = []
-        longest = max((len(examples) for _, examples in pairs), default=0)
+        longest = max(map(len, {id(examples): examples for _, examples in pairs}.values()), default=0)
         size = max(1, SCORED_AT_ONCE // max(1, longest * pairs[0][1].inputs[:1].numel())) if pairs else 1
         for start in range(0, len(pairs), size):
             scores += self._score(pairs[start : start + size], measured[start : start + size])
@@ -128,11 +128,12 @@ class Stack:
         sets = list({id(examples): examples for _, examples in pairs}.values())
         position = {id(examples): place for place, examples in enumerate(sets)}
         device = self._model.device
-        of = torch.tensor([position[id(examples)] for _, examples in pairs], device=device)
+        places, lengths = [position[id(examples)] for _, examples in pairs], list(map(len, sets))
+        of = torch.tensor(places, device=device)
         inputs, labels = _side_by_side(sets, device)
         apart = self._forward(torch.stack([theta for theta, _ in pairs]).to(device), inputs[of])
         outputs = apart.flatten(0, 1)
-        sizes = torch.tensor([len(examples) for _, examples in pairs], device=device)
+        sizes = torch.tensor(lengths, device=device)[of]
         counts = (torch.arange(inputs.shape[1], device=device) < sizes[:, None]).double()
 
         def mean(values: Tensor) -> list[float]:
@@ -146,7 +147,7 @@ class Stack:
         means = mean(figures(outputs, labels[of].flatten(0, 1))) if figures else [math.nan] * len(pairs)
         scores: list[Score] = []
         for place, (_, examples) in enumerate(pairs):
-            number, of_sets = len(examples), dict[str, float]()
+            number, of_sets = lengths[places[place]], dict[str, float]()
             if not (metrics.of_sets and measured[place] and number):
                 scores.append(Score(losses[place], means[place], number))
                 continue

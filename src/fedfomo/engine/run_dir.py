@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,7 +13,7 @@ from torch import Tensor
 from fedfomo.engine.checkpoint import Checkpoints
 from fedfomo.engine.tensor_store import TensorStore, laid_out
 from fedfomo.errors import naming
-from fedfomo.io import delete_unfinished, lock, read_lines, sync_files, to_json, write_atomically
+from fedfomo.io import delete_folder, delete_unfinished, lock, read_lines, sync_files, to_json, write_atomically
 
 
 def lock_run(folder: Path) -> TextIO:
@@ -103,8 +102,9 @@ class RunDirectory:
 
     def remove_checkpoints(self) -> None:
         """Delete what only a resumption would need."""
+        self.tensors.forget()  # files that are mapped would be deleted later, one by one
         for folder in (self.folder / "checkpoints", self.tensors.folder):
-            shutil.rmtree(folder)
+            delete_folder(folder)
 
     def close(self) -> None:
         """Release the lock."""
