@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.round import (
     CommunicationCost,
@@ -61,7 +62,7 @@ def serve(grid: MessageGrid, folder: FederationFolder) -> None:
         present = tuple(sorted(site.slot for site in folder.members()))
         start = FederationInfo(initial, own.model.layout, config.max_sites, config.rounds, present=present)
         is_share = own.model.metrics.leading == "accuracy"
-        run = _ServerRun(grid, folder, config, start, starts, layout_digest(own.model), is_share, run_dir)
+        run = _ServerRun(grid, folder, config, algorithm, start, starts, layout_digest(own.model), is_share, run_dir)
         run.finish(run.run())
     finally:
         run_dir.close()
@@ -75,13 +76,13 @@ class _ServerRun(Runner):
         grid: MessageGrid,
         folder: FederationFolder,
         config: FederationConfig,
+        algorithm: AnyAlgorithm,
         start: FederationInfo,
         starts: Mapping[ClientId, Tensor],  # of sites that start from a model of their own
         layout: str,
         is_share: bool,
         run_dir: RunDirectory,
     ) -> None:
-        algorithm = make_method(config.method, config.options)
         federation = Federation(algorithm, config.max_sites, len(start.initial), config.seed)
         super().__init__(federation, config.rounds, run_dir.tensors, run_dir)
         self._folder = folder

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import tyro
 
@@ -120,12 +120,33 @@ def check_experiment(name: str) -> None:
     require(is_name, f"experiment '{name[:100]}': use a-z, 0-9, - and _, 64 characters at most")
 
 
-class FederationFolder:
-    """The folder of whoever runs the server, as one of its experiments sees it: the first, or one with a name."""
+class _ExperimentFolder:
+    """A folder as one of a federation's experiments sees it: the first, or one with a name."""
 
-    def __init__(self, path: Path, experiment: str = "") -> None:
+    def __init__(self, path: Path, experiment: str, latest: str) -> None:
         self.path = path.absolute()
         self.experiment = experiment
+        self._latest = self.path / latest  # the file that names the latest experiment
+
+    def of(self, experiment: str) -> Self:
+        """Return the folder as another experiment sees it."""
+        return type(self)(self.path, "" if experiment == FIRST else experiment)
+
+    def latest(self) -> Self:
+        """Return the folder as the experiment sees it that was begun or gone on with last."""
+        return self.of(self._latest.read_text() if self._latest.exists() else "")
+
+    def note_latest(self) -> None:
+        """Take down that this experiment is begun or goes on."""
+        if self.latest().experiment != self.experiment:
+            write_atomically(self._latest, self.experiment.encode())
+
+
+class FederationFolder(_ExperimentFolder):
+    """The folder of whoever runs the server."""
+
+    def __init__(self, path: Path, experiment: str = "") -> None:
+        super().__init__(path, experiment, "server/experiment")
         self.settings = self.path / "federation.toml"
         self.model = self.path / "model.py"
         self.authority = self.path / "authority"  # signs certificates; not needed while a federation runs
@@ -144,7 +165,6 @@ class FederationFolder:
         self.experiment_settings = self.place / "experiment.toml"
         self.start = self.place / "start.safetensors"  # what it starts from, if that is an earlier experiment
         self._registry = self.server / "sites.json"
-        self._latest = self.server / "experiment"
 
     @property
     def has_run(self) -> bool:
@@ -166,18 +186,6 @@ class FederationFolder:
         require(known, f"{self.path} has no experiment '{self.experiment}': `fedfomo deploy run` begins one")
         own = read_toml(self.experiment_settings, FederationConfig)
         return replace(own, **{name: getattr(config, name) for name in SHARED})
-
-    def of(self, experiment: str) -> FederationFolder:
-        """Return the folder as another experiment sees it."""
-        return FederationFolder(self.path, "" if experiment == FIRST else experiment)
-
-    def latest(self) -> FederationFolder:
-        """Return the folder as the experiment sees it that a server was started for last."""
-        return self.of(self._latest.read_text() if self._latest.exists() else "")
-
-    def note_latest(self) -> None:
-        """Take down that a server is started for this experiment."""
-        write_atomically(self._latest, self.experiment.encode())
 
     def registry(self) -> list[Site]:
         """Read who belongs to the federation, or did before it left."""
@@ -226,12 +234,11 @@ class SiteIdentity:
     plaintext: bool
 
 
-class SiteFolder:
-    """The folder that is handed over to a site, as one of the federation's experiments sees it."""
+class SiteFolder(_ExperimentFolder):
+    """The folder that is handed over to a site."""
 
     def __init__(self, path: Path, experiment: str = "") -> None:
-        self.path = path.absolute()
-        self.experiment = experiment
+        super().__init__(path, experiment, "memory/experiment")
         self.place = place = self.path / "experiments" / experiment if experiment else self.path
         self.model = self.path / "model.py"
         self.data = self.path / "data.py"
@@ -240,7 +247,6 @@ class SiteFolder:
         self.seal = self.path / "sealing.key"
         self.node = self.path / "memory" / "node"  # what Flower called the site when it was last on line
         self.words = self.path / "memory" / "words.json"  # the last that the site had to say
-        self._latest = self.path / "memory" / "experiment"
         self.memory = place / "memory"
         self.models = place / "models"
         self.scores = place / "scores.jsonl"  # a line for every answer; it stays at the site
@@ -263,19 +269,6 @@ class SiteFolder:
         """Whether the site has answered before: what it remembers, and the model that it has, come after the ledger."""
         places = (self.path, *(self.path / "experiments").glob("*"))
         return any((place / "models").exists() or any(place.glob("memory/memory-*.parcel")) for place in places)
-
-    def of(self, experiment: str) -> SiteFolder:
-        """Return the folder as an experiment sees it."""
-        return SiteFolder(self.path, experiment)
-
-    def latest(self) -> SiteFolder:
-        """Return the folder as the experiment sees it that the server asked for last."""
-        return self.of(self._latest.read_text() if self._latest.exists() else "")
-
-    def note_latest(self) -> None:
-        """Take down that the server asks for this experiment."""
-        if self.latest().experiment != self.experiment:
-            write_atomically(self._latest, self.experiment.encode())
 
     def privacy(self) -> SiteProtection:
         """Read what the site has settled about its records; refuse what would only look like protection."""
