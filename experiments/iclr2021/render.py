@@ -250,6 +250,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "comparison": lambda: comparison(results),
         "rule": lambda: features.RULE,
         "regimes": lambda: features.headline(Store(results.folder / "features")),
+        "front": lambda: features.front(Store(results.folder / "features")),
         "many": lambda: authors_page.many_clients(results.folder / "authors"),
         "contradictions": authors_page.contradictions,
         "diverged": lambda: authors_page.diverged(results.folder / "authors"),

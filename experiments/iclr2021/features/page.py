@@ -33,6 +33,13 @@ in a round, it is the last reading, of all."""
 WORDS: dict[Outcome, str] = {"win": "wins", "loss": "loses", "even": "even", "open": "open"}
 
 
+FRONT = (
+    *("cifar10-ood-d5", "cifar100-ood-d5", "cifar10-pairs-ood", "cifar10-latent-d2", "cifar10-latent-d5"),
+    *("cifar100-latent-d5", "cifar10-concept-d2", "cifar10-dirichlet", "cifar10-pathological-k100", "cifar10-iid"),
+)
+"""Regimes of the short table, which has one of each kind."""
+
+
 def headline(store: Store) -> str:
     """Return the first table: a line for every regime, with what FedFomo and FedFomo+ come to."""
     found = standings(store)
@@ -44,6 +51,35 @@ def headline(store: Store) -> str:
         "| --- | ---: | ---: | ---: | --- | ---: | --- | ---: | ---: | --- |",
         *map(_headline_row, found),
     ]
+    return "\n".join(lines) + "\n\n" + _wrapped(_summary(found))
+
+
+def front(store: Store) -> str:
+    """Return a shorter table: some regimes, the two leads, and what all regimes come to."""
+    found = standings(store)
+    if not found:
+        return NOTHING
+    shown = sorted((one for one in found if one.regime.name in FRONT), key=lambda one: FRONT.index(one.regime.name))
+    lines = [
+        "| regime | FedFomo | best rival | lead | FedFomo+ | lead |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
+        *(f"| {' | '.join(_entries(one))} |" for one in shown),
+    ]
+    return "\n".join(lines) + "\n\n" + _wrapped(_summary(found))
+
+
+def _entries(one: Standing) -> list[str]:
+    entries = [one.regime.label, f"{one.mean(FEDFOMO):.1f}", one.rival(FEDFOMO), _lead(one, FEDFOMO)]
+    return [*entries, *((f"{one.mean(PLUS):.1f}", _lead(one, PLUS)) if one.leads(PLUS) else (MISSING, MISSING))]
+
+
+def _lead(one: Standing, method: str) -> str:
+    result = one.outcome(method)
+    words = WORDS[result]
+    return f"{one.leads(method)[one.best_rival(method)]}, {f'**{words}**' if result != 'open' else words}"
+
+
+def _summary(found: Sequence[Standing]) -> str:
     decided = {name: sum(one.outcome(name) != "open" for one in found) for name in (FEDFOMO, PLUS)}
     counts = Counter[Outcome](one.outcome(FEDFOMO) for one in found)
     plus = Counter[Outcome](one.outcome(PLUS) for one in found if one.leads(PLUS))
@@ -56,7 +92,7 @@ def headline(store: Store) -> str:
             " Regimes that were open got further seeds first, which makes a verdict of theirs a little more likely than"
             " with a number of seeds that is fixed beforehand."
         )
-    return "\n".join(lines) + "\n\n" + _wrapped(summary)
+    return summary
 
 
 def _wrapped(text: str) -> str:
