@@ -123,7 +123,7 @@ def check_experiment(name: str) -> None:
 class _ExperimentFolder:
     """A folder as one of a federation's experiments sees it: the first, or one with a name."""
 
-    def __init__(self, path: Path, experiment: str, latest: str) -> None:
+    def __init__(self, path: Path, experiment: str, latest: str = "experiment") -> None:
         self.path = path.absolute()
         self.experiment = experiment
         self._latest = self.path / latest  # the file that names the latest experiment
