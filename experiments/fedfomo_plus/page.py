@@ -82,6 +82,11 @@ def said(over: Lead, verdict: str) -> str:
     return verdict
 
 
+def is_unsure(over: Lead) -> bool:
+    """Tell whether FedFomo+ may be a point behind, or more, without being so in the mean."""
+    return over.mean - over.half_width <= -MARGIN <= over.mean
+
+
 def counted(stands: dict[str, Any]) -> str:
     """Count the methods that FedFomo+ is ahead of, even with, behind and undecided against."""
     words = ("ahead", "even", "behind", "open")
@@ -130,8 +135,10 @@ def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
     leads = [(one.leads(PLUS)[one.best_rival(PLUS)], one.best_rival(PLUS)) for one in inside]
     low, high = min(over.mean for over, _ in leads), max(over.mean for over, _ in leads)
     behind = sorted({CONTENDERS[name].label for over, name in leads if over.mean < -MARGIN})
+    level = sorted({CONTENDERS[name].label for over, name in leads if is_unsure(over)} - set(behind))
     simpler = kind.startswith("all clients alike") and high < 0
     advice = "FedFomo+" + (f"; {', '.join(behind)} where the table says so" if behind else "")
+    advice += f"; or {', '.join(level)}, where seeds do not decide" if level else ""
     if simpler:
         advice = "FedAvg: there is nothing to personalise, and it needs a fifth of the bandwidth down"
     span = signed(low) if len(leads) == 1 else f"{signed(low)} to {signed(high)}"
