@@ -129,7 +129,7 @@ def test_connections_that_are_broken_off_cost_time_and_no_bit(tmp_path: Path) ->
     names = ("leeds", "turin", "lyon")
     settings = ("--rounds", "3", "--min-clients", "3", "--max-sites", "3", "--epochs", "1", "--deadline", "20")
     with threaded(tmp_path, *settings) as made:
-        proxy = BreakingProxy(made.address, 0.01)
+        proxy = BreakingProxy(made.address, 0.005)
         for name in names:
             made.site(name).write_card(replace(made.site(name).card(), address=proxy.address))
         made.start_server()
@@ -138,7 +138,12 @@ def test_connections_that_are_broken_off_cost_time_and_no_bit(tmp_path: Path) ->
         proxy.close()
         assert proxy.breaks > 0
         assert max(_uploads(made).values()) == 1
-        assert same(made.models(), made.simulated())
+        # A round takes all three sites, and is repeated until they have answered; the last update closes without one.
+        missed = json.loads(made.folder.result.read_text())["without_last_update"]
+        models, simulated = made.models(), made.simulated()
+        updated = set(names).difference(missed)
+        assert updated
+        assert all(same({name: models[name]}, {name: simulated[name]}) for name in updated)
 
 
 def _uploads(made: Federation) -> dict[tuple[int, str], int]:
