@@ -129,7 +129,7 @@ def test_two_that_resume_the_same_run(torture: Torture, alone: Alone, in_memory:
     refused, faults = 0, list[str]()
 
     def check(folder: Path, killed: Ending, *both: Ending) -> int:
-        """Take down what is wrong with how both ended; return how many were refused."""
+        """Note what is wrong with how the two processes ended; return 1 if one of them was refused, else 0."""
         first, second = sorted(both, key=lambda ending: ending.exit_code or 0)
         is_refused = "in use by another process" in (second.error or "")
         if second.error and not is_refused:

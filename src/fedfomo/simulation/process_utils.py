@@ -71,8 +71,8 @@ def use_huge_pages() -> None:
 def trim_heap() -> None:
     """Give free memory back to the system, where it lies between blocks that are in use.
 
-    Rows of a large federation's tables come and go between messages that stay: what they leave is too small for the
-    next row, and would grow to twice of what is in use.
+    The coordinating process allocates rows of tables for a moment, and small messages between them that stay. The holes
+    between messages are often too small for the next row: without this, the heap grows to twice what is in use.
     """
     libc = _glibc()
     if libc is not None:

@@ -59,9 +59,7 @@ class ClientResult:
     is_rolled_back: bool  # its training diverged: its memory is that from before
     losses: Sequence[float]  # of the models that the client evaluated, as its evaluator returned them
     score_on_validation: Score | None = None  # of the model after the federated update
-    taken: tuple[list[int], list[float]] | None = (
-        None  # from whom how much in an update that is not followed by training
-    )
+    taken: tuple[list[int], list[float]] | None = None  # ids and weights, if the job was a federated update alone
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ class SimulatedTransport:
     def taken(self) -> dict[ClientId, tuple[Tensor, Tensor]]:
         """Return from whom clients took how much, ids and weights, if the last call was a federated update alone."""
         found = {client: result.taken for client, result in sorted(self._results.items()) if result.taken}
-        return {n: (torch.tensor(ids), torch.tensor(shares, dtype=torch.float64)) for n, (ids, shares) in found.items()}
+        return {
+            client: (torch.tensor(ids, dtype=torch.int64), torch.tensor(shares, dtype=torch.float64))
+            for client, (ids, shares) in found.items()
+        }
 
     def scores(self) -> tuple[dict[ClientId, Score], dict[ClientId, Score]]:
         """Return the last call's scores after the federated update and after local training."""
