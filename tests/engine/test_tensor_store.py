@@ -58,3 +58,17 @@ def test_a_header_that_lies_is_refused(tmp_path: Path, entry: object) -> None:
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     with pytest.raises(InputError, match=r"a.safetensors is damaged"):
         TensorStore(tmp_path, durable=False).load({"x": "a.safetensors#x"})
+
+
+def test_a_file_for_no_checkpoint_has_no_checksum_and_is_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    files, tensor = TensorStore(tmp_path, durable=True), torch.rand(40)
+    references = files.save("last.safetensors", {"x": tensor}, for_checkpoint=False)
+    assert (files.checksums, synced) == ({}, [])
+    assert torch.equal(files.load_once(references)["x"], tensor)
+    files.save("kept.safetensors", {"x": tensor})
+    assert list(files.checksums) == ["kept.safetensors"]
+    assert synced

@@ -1,14 +1,17 @@
 """Work is cut into batches, and where it is cut makes no difference."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from fedfomo.algorithms import ALGORITHMS, make_algorithm
+from fedfomo.core.sparse import SparseMatrix
 from fedfomo.simulation.config import SimulationConfig
-from fedfomo.simulation.scheduling import BatchPolicy, ClientJob
+from fedfomo.simulation.scheduling import BatchPolicy, ClientJob, ClientResult
 from fedfomo.simulation.simulate import simulate
+from fedfomo.simulation.transport import SimulatedTransport
 from toy_problems import points_problem
 
 
@@ -63,3 +66,14 @@ def test_where_work_is_cut_changes_no_bit(method: str) -> None:
         assert result.after_update == results[0].after_update
         assert result.after_training == results[0].after_training
         assert (result.gradients, result.traffic) == (results[0].gradients, results[0].traffic)
+
+
+def test_who_took_from_nobody_has_a_row_without_entries() -> None:
+    transport = object.__new__(SimulatedTransport)
+    rest = {"upload": None, "score_after_update": None, "score_after_training": None, "gradients": 0, "ledger": []}
+    flags: Any = {**rest, "exceeds_budget": False, "is_rolled_back": False, "losses": []}
+    taken: dict[int, Any] = {0: ([], []), 1: ([0, 2], [0.25, 0.5]), 2: None}
+    results = {client: ClientResult(client, {}, {}, taken=row, **flags) for client, row in taken.items()}
+    transport._results = results  # pyright: ignore[reportPrivateUsage]
+    matrix = SparseMatrix.zeros(3).add_rows(transport.taken())
+    assert matrix.dense().tolist() == [[0, 0, 0], [0.25, 0, 0.5], [0, 0, 0]]
