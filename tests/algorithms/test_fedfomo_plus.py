@@ -14,6 +14,7 @@ from fedfomo.algorithms.fedfomo.plus import (
     Upload,
     agreement,
     choose_peers,
+    counted,
     own_agreement,
     shortened,
     shortening,
@@ -66,9 +67,35 @@ def test_updates_of_more_than_two_medians_count_and_reach_less() -> None:
     # The median of 1, 2, 2, 16 is 2. With b = 2 nobody may be longer than 4.
     assert shortening(numbers(1.0, 2.0, 2.0, 16.0), bound=2.0).tolist() == [1.0, 1.0, 1.0, 0.25]
     assert shortening(numbers(1.0, 19.0), bound=1.0).tolist() == [1.0, 10 / 19]  # the mean of two is their median
-    assert shortened(point(10.0), point(26.0), 0.25).tolist() == [14.0]
+    assert shortened(point(10.0), point(26.0), 0.25, 1.0, num_trainable=1).tolist() == [14.0]
     assert shortening(numbers(0.0, 0.0), bound=2.0).tolist() == [1.0, 1.0]  # nobody has moved
-    assert shortening(numbers(0.0, 0.0, 7.0), bound=2.0).tolist() == [1.0, 1.0, 0.0]
+    # Clients that have not moved do not lower the median, or many of them would undo everybody's round.
+    assert shortening(numbers(0.0, 0.0, 7.0), bound=2.0).tolist() == [1.0, 1.0, 1.0]
+    assert shortening(numbers(0.0, 0.0, 1.0, 1.0, 8.0), bound=2.0).tolist() == [1.0, 1.0, 1.0, 1.0, 0.25]
+
+
+def test_buffers_are_shortened_by_their_own_median() -> None:
+    # One trainable coordinate and one running statistic, from 0. The statistics 1, 1, 100 have the median 1.
+    algorithm, both = FedFomoPlus(), [torch.tensor(pair) for pair in ((1.0, 1.0), (1.0, -1.0), (1.0, 100.0))]
+    state = replace(algorithm.start_server(start_of(3, 0.0)), average=torch.zeros(2), num_trainable=1)
+    uploads = {n: Upload(model, 1, EvaluationWeights.none()) for n, model in enumerate(both)}
+    after = algorithm.aggregate(state, uploads)
+    assert [after.models[n].tolist() for n in range(3)] == [[1.0, 1.0], [1.0, -1.0], [1.0, 2.0]]
+    assert after.directions[2].tolist() == [1.0]  # a direction has no buffers
+
+
+def test_a_number_of_examples_counts_up_to_ten_medians() -> None:
+    assert counted(numbers(1.0, 2.0, 3.0, 20.0, 1e9)).tolist() == [1.0, 2.0, 3.0, 20.0, 30.0]
+    # Client 3's update agrees by a tenth with client 0's, and its word of 10⁹ examples alone would move client 0.
+    algorithm = FedFomoPlus()
+    state = replace(algorithm.start_server(start_of(4, 0.0)), average=torch.zeros(2), num_trainable=2)
+    angle = math.acos(0.1)
+    models = [(1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (math.cos(angle), math.sin(angle))]
+    examples = (100, 100, 100, 10**9)
+    uploads = {n: Upload(torch.tensor(model), examples[n], EvaluationWeights.none()) for n, model in enumerate(models)}
+    start = algorithm.start_for(algorithm.aggregate(state, uploads), 0)
+    liar = 10 * 0.1**3  # of the weight of one of the three
+    assert start.tolist() == pytest.approx([(3 + liar * 0.1) / (3 + liar), liar * math.sin(angle) / (3 + liar)])
 
 
 def test_agreement_is_the_cosine_of_directions() -> None:

@@ -2,10 +2,10 @@
 
 FedFomo's models never share a start again after the first round. Eq. 3 is a first-order expansion around a client's
 own model, and the models that it compares are then far from there and hard to mix. Here clients whose updates point
-the same way start from (nearly) the same g, so each new model of theirs is one training away from it. What a client
-uses is another model: the mixture u_i of the models at hand, weighted by their losses on the client's validation data.
-It is never trained and never uploaded. Starts follow training data, mixtures the target: a client may have any target,
-and still uploads a training of its own data.
+the same way start from (nearly) the same g, the average of their last models, so that models of theirs differ by
+single trainings. What a client uses is another model: the mixture u_i of the models at hand, weighted by their losses
+on the client's validation data. It is never trained and never uploaded. Starts follow training data, mixtures the
+target: a client may have any target, and still uploads a training of its own data.
 
 In round t, for client i, which is sent its start g_i and the models of the clients S_i:
 
@@ -15,7 +15,8 @@ In round t, for client i, which is sent its start g_i and the models of the clie
     u_i  = Σ_k q_k k                                        what client i uses
     p_in ← p_in + (L_i(g_i) − L_i(θ_n)) / ‖θ_n − g_i‖       affinity: Eq. 3 with reference g_i
 
-and on the server, of the uploads, with updates Δ_n = θ_n⁺ − g_n, the median m of their lengths, and N_n examples:
+and on the server, of the uploads, with updates Δ_n = θ_n⁺ − g_n, the median m of their lengths, and N_n training
+examples, of which at most ten medians count:
 
     c_n  = min(1, b m/‖Δ_n‖)                                below 1 for an update longer than b medians
     θ_n  = g_n + c_n Δ_n                                    which is shortened to that
@@ -61,14 +62,31 @@ def softmax_shares(losses: Tensor, beta: float) -> Tensor:
     return torch.softmax(torch.where(finite, -beta * losses.double(), -torch.inf), dim=0)
 
 
+MOST_EXAMPLES = 10.0
+"""Medians of a round's numbers of training examples that one client counts for: the number is the client's own word."""
+
+
+def counted(examples: Tensor) -> Tensor:
+    """N_n, of which at most ten medians count."""
+    return examples.clamp(max=MOST_EXAMPLES * float(examples.quantile(0.5)))
+
+
 def shortening(lengths: Tensor, bound: float) -> Tensor:
-    """c_n = min(1, b m/‖Δ_n‖), with m the median of ‖Δ‖."""
-    return (bound * lengths.quantile(0.5) / lengths).clamp(max=1).nan_to_num(1.0)  # 0/0: nobody has moved
+    """c_n = min(1, b m/‖Δ_n‖), with m the median of ‖Δ‖ over the clients that have moved; 1 for one that has not."""
+    moved = lengths[lengths > 0]
+    return (bound * moved.quantile(0.5) / lengths).clamp(max=1) if len(moved) else torch.ones_like(lengths)
 
 
-def shortened(start: Tensor, model: Tensor, factor: float) -> Tensor:
-    """Return g + c Δ, in float64 in between; the model itself where c is 1."""
-    return model if factor == 1 else start.double().lerp(model.double(), factor).float()
+def shortened(start: Tensor, model: Tensor, factor: float, of_buffers: float, num_trainable: int) -> Tensor:
+    """Return g + c Δ, in float64 in between, with a factor of their own for buffers; the model itself where both are 1.
+
+    Buffers, such as running statistics, lie behind the trainable coordinates.
+    """
+    if factor == of_buffers == 1:
+        return model
+    factors = torch.full((len(model),), of_buffers, dtype=torch.float64)
+    factors[:num_trainable] = factor
+    return start.double().lerp(model.double(), factors).float()
 
 
 def unit(update: Tensor) -> Tensor:
@@ -155,7 +173,7 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
     """How strongly a mixture prefers models of low validation loss: 0 weighs all alike."""
     sharing: Literal["agreement", "all"] = "agreement"
     """Who shares a start: clients as far as their trainings agree, or all clients alike."""
-    gamma: NonNegative = 3.0
+    gamma: Positive = 3.0
     """How strongly a start prefers the models of clients whose trainings agree."""
     longest: Positive = 2.0
     """Longest update that is taken as it is, in medians of a round's; a longer one is shortened and counts less."""
@@ -178,7 +196,10 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
         return Download(self.start_for(state, to), torch.tensor(ids, dtype=torch.int64), models)
 
     def start_for(self, state: State, client: ClientId) -> Tensor:
-        """g_i = Σ N_n s_in^γ θ_n / Σ N_n s_in^γ, and the average if nothing is known or nobody agrees."""
+        """g_i = Σ N_n s_in^γ θ_n / Σ N_n s_in^γ; the average for a client without a direction, or that has no weights.
+
+        A client of the last round always has weights: if nobody agrees with it, its own model has all of them.
+        """
         uploaders, pull = state.pull.row(client)
         used = [
             (state.models[n], w) for n, w in zip(uploaders.tolist(), pull.tolist(), strict=True) if n in state.models
@@ -191,14 +212,20 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
             return replace(state, round=state.round + 1)
         heard = sorted(uploads)
         starts = {n: self.start_for(state, n) for n in heard}
-        updates = {n: (uploads[n].model.double() - starts[n].double())[: state.num_trainable] for n in heard}
+        changes = {n: uploads[n].model.double() - starts[n].double() for n in heard}
+        updates = {n: change[: state.num_trainable] for n, change in changes.items()}
+        of_buffers = torch.stack([change[state.num_trainable :].norm() for change in changes.values()])
         factors = shortening(torch.stack([update.norm() for update in updates.values()]), self.longest)
-        models = {n: shortened(starts[n], uploads[n].model, c) for n, c in zip(heard, factors.tolist(), strict=True)}
+        both = zip(factors.tolist(), shortening(of_buffers, self.longest).tolist(), strict=True)
+        models = {
+            n: shortened(starts[n], uploads[n].model, *pair, state.num_trainable)
+            for n, pair in zip(heard, both, strict=True)
+        }
         directions = {**state.directions}
         for n, update in updates.items():
             directions[n] = (unit(update) + directions.get(n, torch.zeros(()))).float()
         findings = {n: uploads[n].findings for n in heard}
-        examples = torch.tensor([uploads[n].num_examples for n in heard], dtype=torch.float64)
+        examples = counted(torch.tensor([uploads[n].num_examples for n in heard], dtype=torch.float64))
         return State(
             round=state.round + 1,
             models=models,
