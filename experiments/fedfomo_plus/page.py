@@ -16,10 +16,14 @@ from typing import Any
 
 from experiments.fedfomo_plus import costs, search
 from experiments.fedfomo_plus.variants import BESIDE, SHIPPED, VARIANTS
+from experiments.iclr2021.cnn_standings import cnn_standings
 from experiments.iclr2021.features.cells import CONTENDERS
-from experiments.iclr2021.features.standings import FEDFOMO, PLUS, REFERENCE, Standing, standings
+from experiments.iclr2021.features.standings import standings
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paired import MARGIN, Lead, lead
+from experiments.iclr2021.results import Results
+from experiments.iclr2021.standings import FEDFOMO, PLUS, REFERENCE, Standing
+from experiments.iclr2021.standings_tables import tally
 
 PAGE, PICTURE = Path("docs/fedfomo-plus.md"), Path("docs/fedfomo-plus.svg")
 RESULTS = Path("results")
@@ -48,29 +52,35 @@ def compared(results: Path) -> list[Standing]:
 
 
 def claim(results: Path) -> str:
-    """Return for each regime FedFomo+, the best other method, and the lead with its interval."""
-    found = compared(results)
+    """Return for each regime on features FedFomo+, the best other method, and the lead with its interval."""
+    return _claimed(compared(results))
+
+
+def claim_on_images(results: Path) -> str:
+    """Return the same of the CNN."""
+    return _claimed([one for one in cnn_standings(Results(results)) if one.leads(PLUS)])
+
+
+def _claimed(found: Sequence[Standing]) -> str:
+    if not found:
+        return NOTHING
     rows: list[list[str]] = []
     for one in found:
-        best = one.best_rival(PLUS)
-        over = one.leads(PLUS)[best]
-        reference = f"{one.mean(REFERENCE[0]):.1f}" if one.lines.get(REFERENCE[0]) else MISSING
-        stands = one.verdicts(PLUS)
-        scores = [f"{one.mean(PLUS):.1f}", one.rival(PLUS), f"**{over}**"]
-        fomo = str(one.leads(PLUS)[FEDFOMO]) if FEDFOMO in one.leads(PLUS) else MISSING
+        over, stands = one.least_lead(PLUS), one.verdicts(PLUS)
+        fomo = one.leads(PLUS).get(FEDFOMO)
         rows.append(
             [
-                one.regime.label,
+                one.label,
                 str(len(over.values)),
-                *scores,
-                said(over, stands[best]),
-                fomo,
-                reference,
-                counted(stands),
+                f"{one.mean(PLUS):.1f}",
+                one.rival(PLUS),
+                f"**{over}**",
+                said(over, stands[one.best_rival(PLUS)]),
+                str(fomo) if fomo else MISSING,
+                f"{one.mean(REFERENCE):.1f}" if one.has(REFERENCE) else MISSING,
+                tally(stands),
             ]
         )
-    if not rows:
-        return NOTHING
     head = ("regime", "seeds", "FedFomo+", "best other", "lead", "that is", "over FedFomo", "oracle", "all others")
     return table(head, rows) + "\n\n" + summary(found)
 
@@ -87,16 +97,10 @@ def is_unsure(over: Lead) -> bool:
     return over.mean - over.half_width <= -MARGIN <= over.mean
 
 
-def counted(stands: dict[str, Any]) -> str:
-    """Count the methods that FedFomo+ is ahead of, even with, behind and undecided against."""
-    words = ("ahead", "even", "behind", "open")
-    return ", ".join(f"{n} {word}" for word in words if (n := sum(stand == word for stand in stands.values())))
-
-
 def summary(found: Sequence[Standing]) -> str:
     """Say in one paragraph what the table comes to."""
-    leads = {one.regime.label: one.leads(PLUS)[one.best_rival(PLUS)] for one in found}
-    stands = {one.regime.label: one.verdicts(PLUS)[one.best_rival(PLUS)] for one in found}
+    leads = {one.label: one.least_lead(PLUS) for one in found}
+    stands = {one.label: one.verdicts(PLUS)[one.best_rival(PLUS)] for one in found}
     safe = [name for name, over in leads.items() if over.mean - over.half_width > -MARGIN or stands[name] == "ahead"]
     behind = [f"{name} ({leads[name]})" for name in leads if stands[name] == "behind"]
     unsure = [f"{name} ({leads[name]})" for name in leads if name not in safe and stands[name] != "behind"]
@@ -123,7 +127,7 @@ def guide(results: Path) -> str:
     }
     rows: list[list[str]] = []
     for kind, fits in kinds.items():
-        inside = [one for one in compared(results) if fits(one.regime.name)]
+        inside = [one for one in compared(results) if fits(one.regime)]
         if inside:
             rows.append(_guided(kind, inside))
     return (
@@ -132,7 +136,7 @@ def guide(results: Path) -> str:
 
 
 def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
-    leads = [(one.leads(PLUS)[one.best_rival(PLUS)], one.best_rival(PLUS)) for one in inside]
+    leads = [(one.least_lead(PLUS), one.best_rival(PLUS)) for one in inside]
     low, high = min(over.mean for over, _ in leads), max(over.mean for over, _ in leads)
     behind = sorted({CONTENDERS[name].label for over, name in leads if over.mean < -MARGIN})
     level = sorted({CONTENDERS[name].label for over, name in leads if is_unsure(over)} - set(behind))
@@ -310,6 +314,7 @@ FINE_TUNED = "fedavg-finetuned"
 LABELS = {name: CONTENDERS["fedfomo-5" if name == "fedfomo" else name].label for name in costs.LOOKS}
 BLOCKS: dict[str, Callable[[Path], str]] = {
     "claim": claim,
+    "images": claim_on_images,
     "guide": guide,
     "ablations": ablations,
     "earlier": earlier,
@@ -343,11 +348,11 @@ def draw(results: Path, path: Path) -> bool:
         drawing = Figure(figsize=(WIDTH, 0.36 * len(found) + 1.1), layout="constrained")
         axes = drawing.subplots()
         series = {
-            "over the best other method": [one.leads(PLUS).get(one.best_rival(PLUS)) for one in found],
+            "over the best other method": [one.least_lead(PLUS) for one in found],
             "over FedFomo (n = 5)": [one.leads(PLUS).get(FEDFOMO) for one in found],
         }
         draw_leads(axes, MARGIN, series, gap=0.16)
-        axes.set_yticks(range(len(found)), [one.regime.label for one in found])
+        axes.set_yticks(range(len(found)), [one.label for one in found])
         axes.invert_yaxis()
         axes.set_xlabel("lead of FedFomo+ in points, with 95 % intervals over seeds; to the left the other is ahead")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))

@@ -47,7 +47,7 @@ class ReproduceConfig:
     pages: Path = Path("docs/results")
     """Folder of pages and figures."""
     front: Path = Path("README.md")
-    """A page elsewhere with blocks of numbers (<!-- begin regimes -->), which pages writes anew as well."""
+    """A page elsewhere with blocks of numbers (<!-- begin front -->), which pages writes anew as well."""
     workers: int | None = None
     """Worker processes; by default one per core, 0 for none. The result does not depend on it."""
     list: bool = False

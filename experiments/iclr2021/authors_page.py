@@ -12,7 +12,7 @@ from experiments.iclr2021.authors_runs import METHODS, RUNS, TOGETHER
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paper_tables import FEDAVG, FEDPROX, FOMO_5, LOCAL, MANY_CLIENT_SETTINGS, SHARED, TABLES
 from experiments.iclr2021.settings import DATA_WORDS, Setting, published
-from experiments.iclr2021.unguarded import NAME
+from experiments.iclr2021.unguarded import CASES, NAME
 from fedfomo.core.round import sample_clients
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
 
@@ -84,13 +84,12 @@ def diverged(folder: Path) -> str:
         "| setting | data, seed | method | diverged clients | ours: refused | theirs: kept | the paper prints |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for line in lines:
-        table = "table3" if "-ood-" in line["case"] else "table2"
-        case = next(column.case for column in TABLES[table].columns if column.case.name == line["case"])
-        paper = published(table, line["method"], case)
-        where = "foreign targets, D = 5" if table == "table3" else "D = 5"
+    cases = {case.name: (case, words) for case, words in CASES.items()}
+    for line in sorted(lines, key=lambda line: (list(cases).index(line["case"]), line["scale"] != "paper")):
+        case, words = cases[line["case"]]
+        paper = published("table3" if case.scenario == "ood" else "table2", line["method"], case)
         rows.append(
-            f"| {where} | {DATA_WORDS[line['scale']]}, {line['seed']} | {LABELS[line['method']].label} |"
+            f"| {words} | {DATA_WORDS[line['scale']]}, {line['seed']} | {LABELS[line['method']].label} |"
             f" {line['diverged']} | {line['guarded']:.1f} | {line['unguarded']:.1f} |"
             f" {paper.text if paper else MISSING} |"
         )

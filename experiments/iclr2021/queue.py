@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from experiments.iclr2021.paper_tables import (
     DECIDING_METHODS,
     EXTRA_METHODS,
     FIGURES,
+    LATER_METHODS,
     PAPER_METHODS,
     TABLES,
 )
@@ -27,6 +29,7 @@ METHODS = {
     "extra": [method.name for method in EXTRA_METHODS],
     "control": [method.name for method in CONTROL_METHODS],
     "deciding": [method.name for method in DECIDING_METHODS],
+    "later": [method.name for method in LATER_METHODS],
     "authors": [method.name for method in AUTHORS_OPTIONS],
 }
 """Names that stand for several methods, beside those of the file."""
@@ -62,7 +65,9 @@ def _cells_of(part: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> It
     if "settings" in part:
         methods = [name for word in part["methods"] for name in names.get(word, (word,))]
         known = {(cell.case.name, cell.variant.name): cell for target in _targets() for cell in target.cells(scale)}
-        yield from (known[setting, method] for setting in part["settings"] for method in methods)
+        for setting, seed, method in product(part["settings"], range(part.get("seeds", 1)), methods):
+            if (setting, method) in known:  # the oracle needs groups
+                yield replace(known[setting, method], seed=seed)
         return
     kinds = {
         "tables": {name: table.target for name, table in TABLES.items()},

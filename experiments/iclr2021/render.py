@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from experiments.iclr2021 import authors_page
+from experiments.iclr2021 import authors_page, cnn_page
 from experiments.iclr2021.affinity_recovery import recovery_table
 from experiments.iclr2021.claims import CLAIMS, VERDICTS, Claim, Finding, findings
+from experiments.iclr2021.cnn_standings import cnn_standings
 from experiments.iclr2021.features import page as features
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paired import lead
@@ -20,6 +21,7 @@ from experiments.iclr2021.rankings import comparison
 from experiments.iclr2021.remaining import remaining
 from experiments.iclr2021.results import MIXED, Results, signed
 from experiments.iclr2021.settings import SHOWN, Cell, Target, published
+from experiments.iclr2021.standings_tables import short_table
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
 from fedfomo.errors import InputError, unknown
 
@@ -43,19 +45,20 @@ CONSTANT = "one constant answer a client"
 
 
 def write_pages(results: Results, folder: Path, front: Path | None = None) -> list[Path]:
-    """Write the page of every table, and what the overview, and a front page if there is one, say of numbers."""
+    """Write the page of every table, and the blocks of the pages in prose and of a front page, as far as they exist."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for table in TABLES.values():
         written.append(folder / f"{table.name}.md")
-        written[-1].write_text(page(table, results), encoding="utf-8")
+        text = cnn_page.page(results) if table is cnn_page.REGIMES else page(table, results)
+        written[-1].write_text(text, encoding="utf-8")
     store = Store(results.folder / "features")
     written.append(folder / "features.md")
     written[-1].write_text(features.page(store), encoding="utf-8")
     overview = folder / "README.md"
     if not overview.exists():
         overview.write_text(BLANK, encoding="utf-8")
-    for path in (overview, front):
+    for path in (*(folder / name for name in PROSE), front):
         if path is not None and path.exists():
             path.write_text(refresh(path.read_text(encoding="utf-8"), results, folder), encoding="utf-8")
             written.append(path)
@@ -230,6 +233,8 @@ def _all_cells(table: Table, scale: str) -> list[Cell]:
     return [_cell(row, column, scale) for column in table.columns for row in table.rows]
 
 
+PROSE = ("README.md", "paper.md", "causes.md")
+"""Pages that are written by hand, but for their blocks."""
 LARGE_DEVIATION = 5.0  # points of accuracy
 BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
@@ -249,7 +254,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "figures": lambda: figures(folder),
         "comparison": lambda: comparison(results),
         "rule": lambda: features.RULE,
-        "regimes": lambda: features.headline(Store(results.folder / "features")),
+        "images": lambda: short_table(cnn_standings(results)),
         "front": lambda: features.front(Store(results.folder / "features")),
         "many": lambda: authors_page.many_clients(results.folder / "authors"),
         "contradictions": authors_page.contradictions,
@@ -260,11 +265,11 @@ def refresh(text: str, results: Results, folder: Path) -> str:
     def anew(block: re.Match[str]) -> str:
         name = block[1]
         if name not in blocks:
-            raise unknown("block of the overview", name, blocks)
+            raise unknown("block of results", name, blocks)
         return f"<!-- begin {name} -->\n{blocks[name]()}\n<!-- end {name} -->"
 
     if len(BLOCK.findall(text)) != text.count("<!-- begin "):
-        raise InputError("a block of the overview is not closed: every <!-- begin NAME --> needs its <!-- end NAME -->")
+        raise InputError("a block of results is not closed: every <!-- begin NAME --> needs its <!-- end NAME -->")
     return BLOCK.sub(anew, text)
 
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fedfomo.algorithms.registry import find_algorithm
 from fedfomo.core.device import Precision
 from fedfomo.errors import unknown
 from fedfomo.privacy.config import Privacy
@@ -28,6 +29,8 @@ MANY_CLIENTS = 100
 """Clients of the paper's larger federations."""
 ROUNDS: dict[int, tuple[int, float]] = {15: (20, 1.0), MANY_CLIENTS: (100, 0.1)}
 """From a number of clients to rounds and participation, as in the paper."""
+WITH_GROUPS = ("latent", "ood", "pairs", "concept")
+"""Scenarios whose clients are in groups."""
 DELTA = 1e-5
 """δ of all private runs."""
 DECISIVE = (
@@ -52,6 +55,7 @@ class Setting:
     imagenet: bool = False  # latent groups as they ship now, of ImageNet features, and not the older ones
     alpha: float | None = None  # of Dirichlet's proportions
     precision: Precision = "float32"  # of the network's own operations
+    shuffled: bool = False  # clients aim at each other's distributions; ood is latent with just that
 
     @property
     def name(self) -> str:
@@ -70,9 +74,16 @@ class Setting:
             parts.append(f"participation-{self.participation:g}")
         if self.imagenet:
             parts.append("imagenet")
+        if self.shuffled:
+            parts.append("shuffled")
         if self.precision != "float32":
             parts.append(self.precision)
         return "-".join(parts)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether clients are in groups that the oracle knows."""
+        return self.scenario in WITH_GROUPS
 
     @property
     def in_paper(self) -> str:
@@ -92,6 +103,8 @@ class Setting:
             values["representation"] = "vgg"
         if self.alpha is not None:
             values["alpha"] = self.alpha
+        if self.shuffled:
+            values["shuffle_targets"] = True
         if self.precision != "float32":
             values["precision"] = self.precision
         values |= {"rounds": rounds, "participation": participation}
@@ -116,6 +129,10 @@ class MethodConfig:
     label: str = field(compare=False)
     method: str
     options: tuple[str, ...] = ()  # {D} stands for the number of latent distributions of a case
+
+    def fits(self, case: Setting) -> bool:
+        """Tell whether it can run on a case."""
+        return case.has_groups or not find_algorithm(self.method).needs_groups
 
     def options_on(self, case: Setting) -> tuple[str, ...]:
         """Return its options on a case."""

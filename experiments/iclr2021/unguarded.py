@@ -9,6 +9,7 @@ first can only answer class 0. So a finished cell that counts its refusals tells
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -16,7 +17,7 @@ import tyro
 
 from experiments.iclr2021.authors_protocol import with_diverged_kept
 from experiments.iclr2021.features.store import Store
-from experiments.iclr2021.paper_tables import FEDAVG, LATENT_5, LOCAL, OOD_5
+from experiments.iclr2021.paper_tables import FEDAVG, LATENT_5, LOCAL, NEW_5, NEW_OOD_5, OOD_5
 from experiments.iclr2021.results import Results
 from experiments.iclr2021.settings import SHOWN, Cell
 from fedfomo.cli.main import run_and_exit
@@ -25,7 +26,14 @@ from fedfomo.datasets.readers import load_data
 from fedfomo.datasets.scenarios import partition_data
 
 NAME = "unguarded"
-CASES = tuple((case, variant) for case in (LATENT_5, OOD_5) for variant in (LOCAL, FEDAVG))
+CASES = {
+    NEW_5: "D = 5",
+    NEW_OOD_5: "foreign targets, D = 5",
+    LATENT_5: "D = 5, older groups",
+    OOD_5: "foreign targets, D = 5, older groups",
+}
+"""The settings with five distributions, and what pages call them."""
+METHODS = (LOCAL, FEDAVG)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ def unguarded(arguments: list[str]) -> None:
     config = tyro.cli(UnguardedConfig, args=arguments, prog="python -m experiments.iclr2021.unguarded")
     results, store = Results(config.results), Store(config.results / "authors")
     for scale in SHOWN:
-        for case, variant in CASES:
+        for case, variant in product(CASES, METHODS):
             for seed, result in results.all_seeds(Cell(case, variant, scale)).items():
                 key = {"case": case.name, "scale": scale, "method": variant.name, "seed": seed}
                 if any(key.items() <= line.items() for line in store.lines(NAME)):

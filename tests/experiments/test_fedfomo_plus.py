@@ -21,7 +21,7 @@ from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
 
 ROOT = Path(__file__).parents[2]
-OF_REGIMES = ("claim", "guide")
+OF_REGIMES = ("claim", "images", "guide")
 """Blocks of cells that are computed all the time: `python -m experiments.iclr2021 pages` writes them anew."""
 
 

@@ -91,9 +91,9 @@ def test_older_groups_keep_their_names_and_say_what_they_are() -> None:
 
 
 def test_what_decides_comes_first_and_then_the_full_protocol_with_five_distributions() -> None:
-    deciding, full, first, second, *_ = stages()
-    assert [len(deciding.cells), len(full.cells)] == [28, 12]
-    assert {cell.scale for cell in deciding.cells} == {"lite"}
+    deciding, full, newer, first, second, *_ = stages()
+    assert [len(deciding.cells), len(full.cells), len(newer.cells)] == [84, 14, 219]
+    assert {cell.scale for stage in (deciding, newer) for cell in stage.cells} == {"lite"}
     assert first.cells[0] == Cell(LATENT_5, FOMO_5, "paper")
     assert [len(first.cells), len(second.cells)] == [16, 8]
     assert {cell.case.name for cell in first.cells} == {"cifar10-latent-d5-k15", "cifar10-ood-d5-k15"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.iclr2021.settings import MANY_CLIENTS, ROUNDS
+from experiments.iclr2021.settings import MANY_CLIENTS, ROUNDS, WITH_GROUPS
 from fedfomo.algorithms.registry import find_algorithm
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.config_io import build
@@ -57,7 +57,7 @@ class Regime:
     @property
     def has_groups(self) -> bool:
         """Whether clients are in groups that the oracle knows."""
-        return self.scenario["scenario"] in ("latent", "ood", "pairs", "concept")
+        return self.scenario["scenario"] in WITH_GROUPS
 
 
 @dataclass(frozen=True)
