@@ -36,7 +36,9 @@ def test_protocols_stand_beside_the_papers_numbers(tmp_path: Path) -> None:
 def test_what_divergence_would_have_cost(tmp_path: Path) -> None:
     key = {"case": "cifar10-ood-d5-k15", "scale": "paper", "method": "fedavg", "seed": 0}
     Store(tmp_path).append(NAME, {**key, "diverged": 1, "guarded": 72.7, "unguarded": 10.0})
-    assert "| foreign targets, D = 5, older groups | all, 0 | FedAvg | 1 | 72.7 | 10.0 | 23.11 ± 2.51 |" in diverged(tmp_path)
+    assert "| foreign targets, D = 5, older groups | all, 0 | FedAvg | 1 | 72.7 | 10.0 | 23.11 ± 2.51 |" in diverged(
+        tmp_path
+    )
 
 
 def test_nothing_is_said_of_nothing(tmp_path: Path) -> None:
