@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,7 +11,8 @@ from experiments.iclr2021.authors_protocol import Protocol
 from experiments.iclr2021.authors_runs import METHODS, RUNS, TOGETHER
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.paper_tables import FEDAVG, FEDPROX, FOMO_5, LOCAL, MANY_CLIENT_SETTINGS, SHARED, TABLES
-from experiments.iclr2021.settings import DATA_WORDS, Setting, published
+from experiments.iclr2021.results import Results
+from experiments.iclr2021.settings import DATA_WORDS, Cell, Setting, published
 from experiments.iclr2021.unguarded import CASES, NAME
 from fedfomo.core.round import sample_clients
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
@@ -33,7 +34,7 @@ DATA = {"cifar10-features": "features", "cifar10": "images, CNN"}
 
 def many_clients(folder: Path) -> str:
     """Return the table of 100 clients: protocols by methods, and the paper's numbers at the end."""
-    lines = Store(folder).lines(RUNS)
+    lines = [*Store(folder).lines(RUNS), *_finished_cells(Results(folder.parent))]
     rows = [
         row
         for data in DATA
@@ -52,6 +53,24 @@ def many_clients(folder: Path) -> str:
     ]
     last = f"| the paper prints | | {' | '.join(one.text if one else MISSING for one in papers)} | |"
     return "\n".join([*head, *rows, last])
+
+
+def _finished_cells(results: Results) -> Iterator[Mapping[str, Any]]:
+    """Yield our own runs on images, which are cells of table 1, as lines."""
+    for method, variant in LABELS.items():
+        cell = Cell(MANY_CLIENT_SETTINGS["CIFAR-10"], variant, "paper")
+        for seed, result in results.all_seeds(cell).items():
+            by_client = result.content["after_update"]["accuracy"]
+            yield {
+                "dataset": "cifar10",
+                "protocol": Protocol().name,
+                "method": method,
+                "seed": seed,
+                "rounds": result.content["config"]["rounds"],
+                "accuracy": result.mean(),
+                "by_client": by_client,
+                "clients_scored": len(by_client),
+            }
 
 
 def _row(lines: Sequence[Mapping[str, Any]], data: str, protocol: Protocol, ten: bool) -> str | None:

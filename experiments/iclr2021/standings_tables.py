@@ -47,21 +47,13 @@ def short_table(found: Sequence[Standing]) -> str:
 
 
 def summary(found: Sequence[Standing]) -> str:
-    """Say how many regimes are decided, and how."""
-    counts = Counter[Outcome](one.outcome(FEDFOMO) for one in found)
-    plus = Counter[Outcome](one.outcome(PLUS) for one in found if one.leads(PLUS))
-    text = (
-        f"Up to {max(len(one.leads(FEDFOMO)) for one in found)} rivals are compared in a regime, each with two seeds or"
-        f" more. Decided for FedFomo in {_decided(counts)} of {len(found)} regimes: {_counted(counts)}."
-    )
-    if plus:
-        text += f" Decided for FedFomo+ in {_decided(plus)} of {sum(plus.values())}: {_counted(plus)}."
-    if len({one.seeds() for one in found}) > 1:
-        text += (
-            " Regimes that were open got further seeds first, which makes a verdict of theirs a little more likely than"
-            " with a number of seeds that is fixed beforehand."
-        )
-    return text
+    """Say how often each method has won, lost, and neither."""
+    rivals = max(len(one.leads(FEDFOMO)) for one in found)
+    said: list[str] = []
+    for name, label in ((FEDFOMO, "FedFomo"), (PLUS, "FedFomo+")):
+        counts = Counter[Outcome](one.outcome(name) for one in found if one.leads(name))
+        said += [f"{label} {_counted(counts)}"] if counts else []
+    return f"Over all {len(found)} regimes, with up to {rivals} rivals in each: {'; '.join(said)}."
 
 
 def regime_table(one: Standing, with_last: bool = True) -> str:
@@ -124,13 +116,9 @@ def tally(stands: Mapping[str, Verdict]) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in ("ahead", "even", "behind", "open") if counts[word])
 
 
-def _decided(counts: Counter[Outcome]) -> int:
-    return sum(counts.values()) - counts["open"]
-
-
 def _counted(counts: Counter[Outcome]) -> str:
-    named: dict[Outcome, str] = {"win": "won", "loss": "lost", "even": "even", "open": "open"}
-    return ", ".join(f"{counts[outcome]} {word}" for outcome, word in named.items() if counts[outcome])
+    named: dict[Outcome, str] = {"win": "wins", "even": "is even in", "loss": "loses", "open": "is open in"}
+    return ", ".join(f"{word} {counts[outcome]}" for outcome, word in named.items() if counts[outcome])
 
 
 def _mean(values: Sequence[float]) -> str:

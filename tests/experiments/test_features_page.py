@@ -63,8 +63,7 @@ def test_the_first_table(store: Store) -> None:
         " **even**: 1 ahead, 1 even | 64.0 | +3.0 ± 0.2 | **wins**: 3 ahead |"
     )
     words = " ".join(headline(store).split())
-    assert "Decided for FedFomo in 1 of 1 regimes: 1 even." in words
-    assert "Decided for FedFomo+ in 1 of 1: 1 won." in words
+    assert "Over all 1 regimes, with up to 2 rivals in each: FedFomo is even in 1; FedFomo+ wins 1." in words
 
 
 def test_the_short_table(store: Store) -> None:

@@ -44,7 +44,7 @@ def front(store: Store) -> str:
     if not found:
         return NOTHING
     shown = sorted((one for one in found if one.regime in FRONT), key=lambda one: FRONT.index(one.regime))
-    return tables.short_table(shown) + "\n\n" + wrapped(f"Of all {len(found)} regimes: {tables.summary(found)}")
+    return tables.short_table(shown) + "\n\n" + wrapped(tables.summary(found))
 
 
 def progress(store: Store) -> str:
