@@ -36,14 +36,15 @@ END = 180.0  # seconds for a process that was told to end
 
 
 class Federation:
-    """A federation in a folder, and those of its processes that run."""
+    """A federation in a folder, and those of its processes that run; of FedFomo, unless another method is named."""
 
     def __init__(self, place: Path, *settings: str, sites: Sequence[str] = SITES, address: str = "") -> None:
         self.folder = FederationFolder(place / "federation")
         self.address = address or f"127.0.0.1:{free_port()}"
         self.output = place / "output"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        flags = ["--folder", str(self.folder.path), "--address", self.address, "--seed", "3", *settings]
+        method = () if "--method" in settings else ("--method", "fedfomo")
+        flags = ["--folder", str(self.folder.path), "--address", self.address, "--seed", "3", *method, *settings]
         fedfomo("init", "--sites", ",".join(sites), *flags)
 
     def site(self, name: str) -> SiteFolder:

@@ -62,6 +62,7 @@ def make_federation(
 ) -> FederationFolder:
     names = list(names)
     given = {
+        "method": "fedfomo",
         "rounds": 2,
         "min_clients": 1,
         "max_sites": len(names),

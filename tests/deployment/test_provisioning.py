@@ -160,7 +160,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], reas
         (["--sites", "Leeds,turin"], "site name 'Leeds': use a-z"),
         (["--sites", "turin,leeds,turin"], "site 'turin' exists already"),
         (["--sites", "leeds,turin", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
-        (["--sites", "leeds,turin", "--fedfomo.num-download", "3"], "did you mean --fedfomo.num-downloads?"),
+        (["--sites", "leeds,turin", "--fedfomo-plus.num-download", "3"], "did you mean --fedfomo-plus.num-downloads?"),
         (["--sites", "leeds,turin,lyon", "--max-sites", "2"], "max_sites is 2, for 3 sites: raise --max-sites"),
     ],
 )

@@ -420,4 +420,4 @@ def test_a_target_of_one_sample_leaves_nothing_to_test_on_and_is_noted() -> None
 
 def test_one_baseline_may_be_a_plain_word() -> None:
     found = fedfomo.federate(Residual, two_sites(), rounds=1, workers=0, baselines="ditto")
-    assert {facts.method for facts in found.report_data.methods} == {"fedfomo", "local", "ditto"}
+    assert {facts.method for facts in found.report_data.methods} == {"fedfomo-plus", "local", "ditto"}

@@ -72,7 +72,7 @@ def test_each_method_has_a_run_folder_as_the_command_line_makes_it(whole: fedfom
     out = whole.folder.parent
     assert {path.name for path in out.iterdir()} == {
         "config.toml",
-        *(f"{method}-seed-0" for method in ("fedfomo", "local", "fedavg")),
+        *(f"{method}-seed-0" for method in ("fedfomo-plus", "local", "fedavg")),
     }
     assert {"config.toml", "environment.json", "rounds.jsonl", "seconds.jsonl", "models", "result.json"} <= {
         path.name for path in whole.folder.iterdir()
@@ -110,7 +110,7 @@ def test_after_an_interruption_it_goes_on_to_the_same_bits(
     resumed = federated(out=tmp_path / "run", callback=counter)
     assert counter.rounds == 12 - rounds
     assert same_models(resumed, whole)
-    for method in ("fedfomo", "local", "fedavg"):
+    for method in ("fedfomo-plus", "local", "fedavg"):
         logs = [
             (out / f"{method}-seed-0" / "rounds.jsonl").read_bytes() for out in (tmp_path / "run", whole.folder.parent)
         ]
@@ -187,16 +187,16 @@ def test_baselines_and_seeds_can_be_added_later(tmp_path: Path) -> None:
     assert set(more.further_seeds) == {1}
     assert more.further_seeds[1].seed == 1
     assert not same_models(more, more.further_seeds[1])
-    (fedfomo_facts,) = [facts for facts in more.report_data.methods if facts.method == "fedfomo"]
+    (fedfomo_facts,) = [facts for facts in more.report_data.methods if facts.method == "fedfomo-plus"]
     assert more.report_data.seeds == [0, 1]
     means = [sum(result.scores[site].metric for site in result.sites) / 4 for result in (more, more.further_seeds[1])]
     assert fedfomo_facts.mean == pytest.approx(sum(means) / 2)
-    assert {facts.method for facts in more.report_data.methods} == {"local", "ditto", "fedfomo"}
+    assert {facts.method for facts in more.report_data.methods} == {"local", "ditto", "fedfomo-plus"}
 
 
 def test_training_alone_happens_in_every_round(tmp_path: Path) -> None:
     result = federated(out=tmp_path / "run", participation=0.5)
-    for method, cohort in (("local", 4), ("fedfomo", 2), ("fedavg", 2)):
+    for method, cohort in (("local", 4), ("fedfomo-plus", 2), ("fedavg", 2)):
         lines = (tmp_path / "run" / f"{method}-seed-0" / "rounds.jsonl").read_text().splitlines()
         assert {len(json.loads(line)["cohort"]) for line in lines} == {cohort}
     assert not any("gains over Local are too large" in note for note in result.report_data.health.notes)
@@ -210,7 +210,7 @@ def test_the_command_line_reports_on_it_and_says_what_it_lacks(
     page = tmp_path / "page.html"
     call("report", str(out), "--out", str(page))
     printed = capsys.readouterr().out
-    assert "of this comparison: fedfomo with seed 0" in printed
+    assert "of this comparison: fedfomo-plus with seed 0" in printed
     assert str(kept).splitlines()[0] in printed  # the same paired intervals
     written = page.read_text()
     assert "not at hand here (they are with whoever called federate" in written
@@ -252,7 +252,7 @@ def test_nothing_is_tried_for_a_report_until_somebody_asks(monkeypatch: pytest.M
 def test_trackers_hear_of_every_run(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     federated(out=tmp_path / "run", track="tensorboard", rounds=1)
-    for method in ("fedfomo", "local", "fedavg"):
+    for method in ("fedfomo-plus", "local", "fedavg"):
         assert any((tmp_path / "run" / f"{method}-seed-0" / "tensorboard").iterdir())
     with pytest.raises(InputError, match="give a folder in out="):
         federated(track=("tensorboard",))
@@ -261,20 +261,20 @@ def test_trackers_hear_of_every_run(tmp_path: Path) -> None:
 def test_progress_is_shown_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     federated(rounds=2, progress=True)
     told = capsys.readouterr()
-    assert "fedfomo, seed 0: round 2/2, accuracy" in told.err
+    assert "fedfomo-plus, seed 0: round 2/2, accuracy" in told.err
     assert told.out == ""
     federated(rounds=2)  # no terminal
     assert capsys.readouterr().err == ""
 
 
 def test_a_method_may_be_an_object(whole: fedfomo.FederationResult, tmp_path: Path) -> None:
-    result = federated(method=make_algorithm("fedfomo"), out=tmp_path / "run")
-    assert result.method == "fedfomo"
+    result = federated(method=make_algorithm("fedfomo-plus"), out=tmp_path / "run")
+    assert result.method == "fedfomo-plus"
     assert same_models(result, whole)
     with pytest.raises(InputError, match="is a class, call it"):
-        federated(method=type(make_algorithm("fedfomo")))
+        federated(method=type(make_algorithm("fedfomo-plus")))
     with pytest.raises(InputError, match="options go with the name of a method"):
-        federated(method=make_algorithm("fedfomo"), options={"epsilon": 0.1})
+        federated(method=make_algorithm("fedfomo-plus"), options={"epsilon": 0.1})
 
 
 METHOD = """

@@ -104,7 +104,7 @@ def test_the_command_serves_a_folder(
     for name, seed in (("train", 60), ("target", 61)):
         inputs, labels = part(seed, 40, -1)
         save_file({"inputs": inputs, "labels": labels}, site / f"{name}.safetensors")
-    words = ("serve", str(folder), "--method", "fedfomo", "--site", str(site))
+    words = ("serve", str(folder), "--method", "fedfomo-plus", "--site", str(site))
     assert "give the file with make_model" in refused(capsys, *words)
     file = tmp_path / "mine.py"
     file.write_text("from torch import nn\n\n\ndef make_model():\n    return nn.Linear(4, 2)\n")

@@ -90,6 +90,7 @@ def _post_offices(config: DemoConfig) -> Path:
         result = federate(
             _make_model,
             post_office_sites(),
+            method="fedfomo",
             rounds=ROUNDS,
             trainer=Sgd(batch_size=20),
             validation_fraction=1 / 4,

@@ -20,6 +20,7 @@ from fedfomo.cli.deploy_options import (
     StatusConfig,
 )
 from fedfomo.cli.terminal import choose, console, parse, parse_with_options, values_of, warn
+from fedfomo.core.method_names import DEFAULT_METHOD
 from fedfomo.deployment.settings import FederationFolder, SiteFolder, host_and_port, is_loopback
 from fedfomo.errors import InputError, require
 from fedfomo.io import to_json
@@ -48,7 +49,7 @@ def deploy(arguments: list[str]) -> None:
 
 def init(arguments: list[str]) -> None:
     """Make a federation."""
-    [method, *_] = values_of("--method", arguments) or ["fedfomo"]
+    [method, *_] = values_of("--method", arguments) or [DEFAULT_METHOD]
     config, options = parse_with_options("deploy init", InitConfig, arguments, {method: {}})
     from fedfomo.deployment.provisioning import provision
 

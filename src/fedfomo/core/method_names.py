@@ -12,6 +12,8 @@ from typing import Any
 
 OWN_NAME = re.compile(r"([\w][\w.-]*)=(.+)", re.DOTALL)
 
+DEFAULT_METHOD = "fedfomo-plus"
+"""What `federate` and deployments run if no method is named; `fedfomo run` runs the paper's method, `fedfomo`."""
 ENTRY_POINTS = "fedfomo.algorithms"
 """The group of entry points in which packages name their methods."""
 

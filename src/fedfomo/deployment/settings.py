@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 import tyro
 
 from fedfomo.core.local_training import Sgd
+from fedfomo.core.method_names import DEFAULT_METHOD
 from fedfomo.errors import reading, require
 from fedfomo.io import lock, write_atomically
 from fedfomo.privacy.config import Privacy
@@ -38,8 +39,8 @@ FIRST = "federation"  # what the experiment of federation.toml is called
 class FederationConfig:
     """What all sites of a federation have in common; `federation.toml` holds it."""
 
-    method: str = "fedfomo"
-    """The method; `fedfomo methods` lists them."""
+    method: str = DEFAULT_METHOD
+    """The method; `fedfomo methods` lists them. The paper's is fedfomo."""
     options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict[str, Any])
     rounds: int = 20
     """Communication rounds."""

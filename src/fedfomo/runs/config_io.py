@@ -65,7 +65,7 @@ def build(kind: type[C], table: Mapping[str, Any], path: Path = Path("flags")) -
     is_known = type(version) is int and 1 <= version <= FORMAT
     require(is_known, f"{path} has format = {version!r}; this version of fedfomo reads formats 1 to {FORMAT}")
     if "options" in known:
-        table["options"] = _take_options(table, known, path)
+        table["options"] = _take_options(table, known, path, getattr(kind, "method", ""))
     _refuse_unknown(table, known, f"in {path}")
     suited = DATASET_DEFAULTS.get(str(table.get("dataset", ExperimentConfig.dataset)), {}) if "dataset" in known else {}
     return _from_table(kind, {**suited, **table}, path)
@@ -200,7 +200,7 @@ def _expected(hint: Any) -> str:
     return _expected(of[0]) if of else words.get(hint, "a text in quotes")
 
 
-def _take_options(table: dict[str, Any], known: set[str], path: Path) -> Any:
+def _take_options(table: dict[str, Any], known: set[str], path: Path, usual: str) -> Any:
     """Take the options of methods out of a table: by method in a comparison, of the one method in a run."""
     old = table.pop("options", [])
     tables = {key: table.pop(key) for key in [*table] if key not in known and isinstance(table[key], dict)}
@@ -217,7 +217,7 @@ def _take_options(table: dict[str, Any], known: set[str], path: Path) -> Any:
     by_label = {label: {field_of(n): v for n, v in options.items()} for label, options in tables.items()}
     if not is_single:
         return by_label
-    label = label_of(str(table.get("method", "fedfomo")))
+    label = label_of(str(table.get("method", usual)))
     for other in by_label:
         require(other == label, f"[{other}] in {path} is no table of settings, nor of the method {label}, which runs")
     return {**of_run, **by_label.get(label, {})}

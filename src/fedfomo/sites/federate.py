@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedfomo.core.method_names import DEFAULT_METHOD
 from fedfomo.errors import InputError, require
 from fedfomo.runs.config import VALIDATION_FRACTION
 
@@ -35,7 +36,7 @@ def federate(
     make_model: Callable[[], nn.Module],
     sites: Mapping[str, Site],
     *,
-    method: str | AnyAlgorithm = "fedfomo",
+    method: str | AnyAlgorithm = DEFAULT_METHOD,
     options: Mapping[str, Any] | None = None,
     methods: Mapping[str, NamedMethod] | None = None,
     rounds: int = 20,
@@ -67,7 +68,8 @@ def federate(
         make_model: Builds the architecture, any `nn.Module`.
         sites: By name, (train, target) or (train, validation, test), each a pair (inputs, labels), a `Dataset`, read
             lazily, a `DataLoader` with a collate function or workers, or a DataFrame with a column `label`.
-        method: The name of a method, "path/to/file.py:Class", or an algorithm object.
+        method: The name of a method, "path/to/file.py:Class", or an algorithm object; by default FedFomo+. The
+            paper's method is "fedfomo".
         options: Options of the method, where it is given by name.
         methods: Methods under names of your own, in place of method, options and baselines: {"fomo5": ("fedfomo",
             {"num_downloads": 5}), "fedavg": "fedavg"}. The result is that of the first; report and `frame` have all.
@@ -131,7 +133,7 @@ def federate(
     if methods is None:
         planned = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)
     else:
-        is_alone = method == "fedfomo" and not options and baselines in ((), ("fedavg",))
+        is_alone = method == DEFAULT_METHOD and not options and baselines in ((), ("fedavg",))
         require(is_alone, "methods= names all methods that run: leave out method, options and baselines")
         planned = named_methods(methods)
     call: dict[str, Any] = {"method": planned[0].name, "options": planned[0].options, "rounds": rounds}
