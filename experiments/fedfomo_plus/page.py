@@ -145,7 +145,7 @@ def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
     advice += f"; or {', '.join(level)}, where seeds do not decide" if level else ""
     if simpler:
         advice = "FedAvg: there is nothing to personalise, and it needs a fifth of the bandwidth down"
-    span = signed(low) if len(leads) == 1 else f"{signed(low)} to {signed(high)}"
+    span = signed(low) if signed(low) == signed(high) else f"{signed(low)} to {signed(high)}"
     return [kind, str(len(inside)), span, advice]
 
 
@@ -212,7 +212,7 @@ def budget(results: Path) -> str:
     seeds = sorted({line["seed"] for line in runs})
     return (
         f"{len(runs)} runs on features, {sum(line['seconds'] for line in runs) / 60:.0f} minutes of one core, seeds"
-        f" {' and '.join(map(str, seeds))}; and the CNN's below."
+        f" {' and '.join(map(str, seeds))}. The runs of the tables on versions, poison and the CNN come on top."
         if runs
         else NOTHING
     )
