@@ -160,7 +160,7 @@ class CarriedModels(FedFomoPlus):
         """Choose among all clients ever heard of."""
         start = self.start_for(state, to)
         others = torch.tensor([n for n in sorted(state.updates) if n != to], dtype=torch.int64)
-        ids = choose_peers(others, *state.affinity.row(to), self.num_downloads, rng)
+        ids = choose_peers(others, state.affinity, to, self.num_downloads, rng)
         models = tuple(state.models[n] if n in state.models else start + state.updates[n] for n in ids)
         return Download(start, torch.tensor(ids, dtype=torch.int64), models)
 

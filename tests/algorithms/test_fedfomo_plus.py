@@ -23,6 +23,7 @@ from fedfomo.algorithms.fedfomo.plus import (
 from fedfomo.core.messages import pack, unpack
 from fedfomo.core.rng import stream
 from fedfomo.core.round import run_round
+from fedfomo.core.sparse import SparseMatrix
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from toy_problems import (
@@ -182,13 +183,14 @@ def test_only_models_of_the_last_round_are_sent_since_older_ones_had_another_sta
 
 
 def test_one_who_was_never_evaluated_is_sent_while_there_is_one_and_the_best_beside() -> None:
-    others, evaluated, p = ids(1, 2, 3, 4, 5), ids(0, 2, 3, 4), numbers(1.0, -1.0, 4.0, 2.0)
-    assert {tuple(choose_peers(others, evaluated, p, 3, stream(seed))) for seed in range(20)} == {(1, 3, 4), (5, 3, 4)}
-    assert choose_peers(others, evaluated, p, 1, stream(0)) in ([1], [5])
+    others = ids(1, 2, 3, 4, 5)
+    p = SparseMatrix.zeros(6).add_rows({0: (ids(0, 2, 3, 4), numbers(1.0, -1.0, 4.0, 2.0))})
+    assert {tuple(choose_peers(others, p, 0, 3, stream(seed))) for seed in range(20)} == {(1, 3, 4), (5, 3, 4)}
+    assert choose_peers(others, p, 0, 1, stream(0)) in ([1], [5])
     # Once all are known, those of highest affinity alone.
-    assert choose_peers(ids(2, 3, 4), evaluated, p, 2, stream(0)) == [3, 4]
-    assert sorted(choose_peers(ids(2, 3), evaluated, p, 9, stream(0))) == [2, 3]
-    assert choose_peers(ids(), evaluated, p, 2, stream(0)) == []
+    assert choose_peers(ids(2, 3, 4), p, 0, 2, stream(0)) == [3, 4]
+    assert sorted(choose_peers(ids(2, 3), p, 0, 9, stream(0))) == [2, 3]
+    assert choose_peers(ids(), p, 0, 2, stream(0)) == []
 
 
 def test_a_round_without_uploads_keeps_the_start_and_the_models() -> None:

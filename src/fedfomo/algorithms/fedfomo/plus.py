@@ -106,17 +106,16 @@ def own_agreement(nearest: Tensor) -> Tensor:
     return torch.where(nearest > 0, own, 1.0)
 
 
-def choose_peers(others: Tensor, evaluated: Tensor, p: Tensor, num: int, rng: torch.Generator) -> list[int]:
-    """Return one of the others that is not among the evaluated, whose affinities are p, and those of highest affinity.
+def choose_peers(others: Tensor, affinity: SparseMatrix, to: ClientId, num: int, rng: torch.Generator) -> list[int]:
+    """Return one of the others that a client has never evaluated, and those of highest p_i.
 
-    Who was never evaluated has affinity 0. Equal ones come in random order.
+    A client that was never evaluated has no entry in row p_i, and affinity 0. Equal ones come in random order.
     """
     others = others[torch.randperm(len(others), generator=rng)]
+    evaluated, _ = affinity.row(to)
     new = others[~torch.isin(others, evaluated)][:1]
     rest = others[~torch.isin(others, new)]
-    known = dict(zip(evaluated.tolist(), p.tolist(), strict=True))
-    affinities = torch.tensor([known.get(n, 0.0) for n in rest.tolist()], dtype=torch.float64)
-    best = rest[first_of_largest(affinities, num)]
+    best = rest[first_of_largest(affinity.dense_row(to)[rest], num)]
     return [*new.tolist(), *best.tolist()][:num]
 
 
@@ -191,7 +190,7 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send the client's start, a model of somebody whom it has never evaluated, and those of highest p_i."""
         others = state.last_uploaders[state.last_uploaders != to]
-        ids = choose_peers(others, *state.affinity.row(to), self.num_downloads, rng)
+        ids = choose_peers(others, state.affinity, to, self.num_downloads, rng)
         models = tuple(state.models[n] for n in ids)
         return Download(self.start_for(state, to), torch.tensor(ids, dtype=torch.int64), models)
 
