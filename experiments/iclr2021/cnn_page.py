@@ -44,9 +44,12 @@ def page(results: Results) -> str:
 
 def full_protocol(results: Results) -> str:
     """Return the regimes that are computed with all data, beside a fifth of them, with the first seed."""
-    columns = [column for column in REGIMES.columns if _accuracy(results, column, FOMO_5.name, "paper") is not None]
-    rows = [row for row in REGIMES.rows if any(_accuracy(results, c, row.name, "paper") is not None for c in columns)]
-    if not columns:
+    known = [
+        (c, r) for c in REGIMES.columns for r in REGIMES.rows if _accuracy(results, c, r.name, "paper") is not None
+    ]
+    columns = [column for column in REGIMES.columns if any(column == one for one, _ in known)]
+    rows = [row for row in REGIMES.rows if any(row == one for _, one in known)]
+    if not known:
         return NOTHING
     heads = [f"{column.heading}: {words}" for column in columns for words in ("a fifth", "all")]
     lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
