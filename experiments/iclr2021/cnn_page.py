@@ -1,4 +1,4 @@
-"""The page of the CNN on images: who wins where with a fifth of the data, and what all of the data change."""
+"""The page of the CNN on images: who wins where with a fifth of the data, and how this changes with all data."""
 
 from __future__ import annotations
 
