@@ -1,49 +1,36 @@
-"""Write the numbers of docs/fedfomo-plus.md, and its picture, from files of results alone.
+"""Write the numbers of docs/fedfomo-plus.md and docs/fedfomo-plus-design.md, and a picture, from results alone.
 
     python -m experiments.fedfomo_plus.page
 
-`python -m experiments.iclr2021 pages` does the same for this page as for all others.
+`python -m experiments.iclr2021 pages` does the same for these pages as for all others.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-from experiments.fedfomo_plus import costs, search
-from experiments.fedfomo_plus.variants import BESIDE, SHIPPED, VARIANTS
+from experiments.fedfomo_plus import costs, design_page, search
+from experiments.fedfomo_plus.ablations import MAIN, differences
+from experiments.iclr2021 import cnn_page
 from experiments.iclr2021.cnn_standings import cnn_standings
-from experiments.iclr2021.features.cells import CONTENDERS
+from experiments.iclr2021.features.cells import CONTENDERS, REGIMES, Kind
 from experiments.iclr2021.features.standings import standings
 from experiments.iclr2021.features.store import Store
-from experiments.iclr2021.paired import MARGIN, Lead, lead
+from experiments.iclr2021.paired import MARGIN, Lead
 from experiments.iclr2021.results import Results
 from experiments.iclr2021.standings import FEDFOMO, PLUS, REFERENCE, Standing
-from experiments.iclr2021.standings_tables import tally
+from experiments.iclr2021.standings_tables import caveats, marked, tally
+from experiments.markdown import MISSING, NOTHING, filled, signed, table, wrapped
 
 PAGE, PICTURE = Path("docs/fedfomo-plus.md"), Path("docs/fedfomo-plus.svg")
 RESULTS = Path("results")
-BLOCK = re.compile(r"<!-- begin ([a-z]+) -->\n.*?<!-- end \1 -->", re.DOTALL)
-MISSING = "–"
-NOTHING = "Nothing of this has been computed yet."
+POISON = ("10c", "10d", "10", "10b")
+"""Files of the scorecard: FedFomo+ and FedFomo, each with three and with six attackers."""
 ATTACKS = ("noise", "sign-flip", "×1e4", "1e30", "label-flip", "mixed")
-ORDINARY = ("latent", "pairs", "dirichlet", "pathological")
-
-
-def signed(value: float) -> str:
-    """Write a difference with its sign; what rounds to nothing has none."""
-    text = f"{value:+.1f}".replace("-", "−")
-    return "0.0" if text in ("+0.0", "−0.0") else text
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Return a table in Markdown; the first columns are words, the others numbers."""
-    marks = ["---" if place < words else "---:" for place in range(len(head))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, marks, *rows))
 
 
 def compared(results: Path) -> list[Standing]:
@@ -52,8 +39,9 @@ def compared(results: Path) -> list[Standing]:
 
 
 def claim(results: Path) -> str:
-    """Return for each regime on features FedFomo+, the best other method, and the lead with its interval."""
-    return _claimed(compared(results))
+    """Return for each regime on features FedFomo+, the best rival, and the lead with its interval."""
+    found = compared(results)
+    return _claimed(found) + ("\n\n" + wrapped(caveats(found)) if found else "")
 
 
 def claim_on_images(results: Path) -> str:
@@ -66,7 +54,7 @@ def _claimed(found: Sequence[Standing]) -> str:
         return NOTHING
     rows: list[list[str]] = []
     for one in found:
-        over, stands = one.least_lead(PLUS), one.verdicts(PLUS)
+        over = one.least_lead(PLUS)
         fomo = one.leads(PLUS).get(FEDFOMO)
         rows.append(
             [
@@ -74,169 +62,93 @@ def _claimed(found: Sequence[Standing]) -> str:
                 str(len(over.values)),
                 f"{one.mean(PLUS):.1f}",
                 one.rival(PLUS),
-                f"**{over}**",
-                said(over, stands[one.best_rival(PLUS)]),
+                f"{over}, {verdict(one)}",
                 str(fomo) if fomo else MISSING,
                 f"{one.mean(REFERENCE):.1f}" if one.has(REFERENCE) else MISSING,
-                tally(stands),
+                tally(one.verdicts(PLUS)),
             ]
         )
-    head = ("regime", "seeds", "FedFomo+", "best other", "lead", "that is", "over FedFomo", "oracle", "all others")
-    return table(head, rows) + "\n\n" + summary(found)
+    head = ("regime", "seeds", "FedFomo+", "best rival", "lead", "over FedFomo", "oracle", "all rivals")
+    return table(head, rows) + "\n\n" + wrapped(summary(found))
 
 
-def said(over: Lead, verdict: str) -> str:
-    """Say how FedFomo+ stands against one other, in the words of the claim."""
-    if verdict == "open" and over.mean - over.half_width > -MARGIN:
+def full_protocol(results: Path) -> str:
+    """Return the CNN's runs with all data, beside those with a fifth."""
+    return cnn_page.full_protocol(Results(results), PLUS)
+
+
+def verdict(one: Standing) -> str:
+    """Say what a regime comes to for FedFomo+; of an open one, whether it can be a point behind."""
+    if one.outcome(PLUS) == "open" and not may_be_behind(one.least_lead(PLUS)):
         return "open, not a point behind"
-    return verdict
+    return marked(one.outcome(PLUS))
 
 
-def is_unsure(over: Lead) -> bool:
-    """Tell whether FedFomo+ may be a point behind, or more, without being so in the mean."""
-    return over.mean - over.half_width <= -MARGIN <= over.mean
+def may_be_behind(over: Lead) -> bool:
+    """Tell whether the interval of a lead reaches a point below zero."""
+    return over.mean - over.half_width <= -MARGIN
 
 
 def summary(found: Sequence[Standing]) -> str:
     """Say in one paragraph what the table comes to."""
-    leads = {one.label: one.least_lead(PLUS) for one in found}
-    stands = {one.label: one.verdicts(PLUS)[one.best_rival(PLUS)] for one in found}
-    safe = [name for name, over in leads.items() if over.mean - over.half_width > -MARGIN or stands[name] == "ahead"]
-    behind = [f"{name} ({leads[name]})" for name in leads if stands[name] == "behind"]
-    unsure = [f"{name} ({leads[name]})" for name in leads if name not in safe and stands[name] != "behind"]
-    text = (
-        f"Against the best other method FedFomo+ is ahead in {sum(v == 'ahead' for v in stands.values())} of"
-        f" {len(found)} regimes. In {len(safe)} of {len(found)} the 95 % interval of its lead lies above −1 point."
+    counts = Counter(one.outcome(PLUS) for one in found)
+    words = {"win": "wins {}", "even": "is even in {}", "open": "is open in {}", "loss": "loses {}"}
+    said = ", ".join(text.format(counts[outcome]) for outcome, text in words.items() if counts[outcome])
+    unsure = [f"{one.label} ({one.least_lead(PLUS)})" for one in found if may_be_behind(one.least_lead(PLUS))]
+    return (
+        f"FedFomo+ {said}. In {len(found) - len(unsure)} of {len(found)} regimes the 95 % interval of its lead over the"
+        " best rival lies above −1 point." + (f" The others: {'; '.join(unsure)}." if unsure else "")
     )
-    if behind:
-        text += f" It is behind in: {'; '.join(behind)}."
-    if unsure:
-        text += f" Seeds do not decide whether it is a point behind in: {'; '.join(unsure)}."
-    return text
+
+
+KINDS: Mapping[Kind, str] = {
+    "groups": "groups or skewed labels, targets like the training data",
+    "foreign": "targets that differ from the training data",
+    "concept": "groups that label in different ways",
+    "iid": "all clients alike (IID)",
+}
 
 
 def guide(results: Path) -> str:
-    """Return which method the table speaks for, by kind of federation."""
-    kinds: dict[str, Callable[[str], bool]] = {
-        "groups or skewed labels, targets like the training data": lambda name: (
-            "ood" not in name and any(word in name for word in ORDINARY)
-        ),
-        "targets that differ from the training data": lambda name: "ood" in name,
-        "groups that label in different ways": lambda name: "concept" in name,
-        "all clients alike (IID)": lambda name: name.endswith("iid"),
-    }
-    rows: list[list[str]] = []
-    for kind, fits in kinds.items():
-        inside = [one for one in compared(results) if fits(one.regime)]
-        if inside:
-            rows.append(_guided(kind, inside))
+    """Return which method the results speak for, by kind of federation."""
+    found = compared(results)
+    rows = [
+        _guided(kind, inside)
+        for kind in KINDS
+        if (inside := [one for one in found if REGIMES[one.regime].kind == kind])
+    ]
     return (
-        table(("your clients", "regimes", "FedFomo+ over the best other", "take"), rows, words=4) if rows else NOTHING
+        table(("your clients", "regimes", "FedFomo+ over the best rival", "take"), rows, words=4) if rows else NOTHING
     )
 
 
-def _guided(kind: str, inside: Sequence[Standing]) -> list[str]:
-    leads = [(one.least_lead(PLUS), one.best_rival(PLUS)) for one in inside]
-    low, high = min(over.mean for over, _ in leads), max(over.mean for over, _ in leads)
-    behind = sorted({CONTENDERS[name].label for over, name in leads if over.mean < -MARGIN})
-    level = sorted({CONTENDERS[name].label for over, name in leads if is_unsure(over)} - set(behind))
-    simpler = kind.startswith("all clients alike") and high < 0
-    advice = "FedFomo+" + (f"; {', '.join(behind)} where the table says so" if behind else "")
-    advice += f"; or {', '.join(level)}, where seeds do not decide" if level else ""
-    if simpler:
+def _guided(kind: Kind, inside: Sequence[Standing]) -> list[str]:
+    leads = [one.least_lead(PLUS) for one in inside]
+    low, high = signed(min(over.mean for over in leads)), signed(max(over.mean for over in leads))
+    better = Counter(
+        one.labels[one.best_rival(PLUS)]
+        for one in inside
+        if one.best_rival(PLUS) in one.close_behind(PLUS) or one.verdicts(PLUS)[one.best_rival(PLUS)] == "behind"
+    )
+    advice = "FedFomo+"
+    if kind == "iid" and max(over.mean for over in leads) < 0:
         advice = "FedAvg: there is nothing to personalise, and it needs a fifth of the bandwidth down"
-    span = signed(low) if signed(low) == signed(high) else f"{signed(low)} to {signed(high)}"
-    return [kind, str(len(inside)), span, advice]
+    elif better and sum(better.values()) == len(inside):
+        advice = f"{' or '.join(better)}, which is a little better, or FedFomo+"
+    elif better:
+        advice += f" (in {sum(better.values())} of them a little behind {' or '.join(better)})"
+    return [KINDS[kind], str(len(inside)), low if low == high else f"{low} to {high}", advice]
 
 
 def ablations(results: Path) -> str:
-    """Return what every variant differs by from FedFomo+, on the same seeds."""
-    lines = search.lines(results / "fedfomo_plus" / "search.jsonl")
-    return _differences(lines, [*VARIANTS, *BESIDE], SHIPPED)
-
-
-def earlier(results: Path) -> str:
-    """Return the forms that were tried before, as differences from one start for all."""
-    lines = search.lines(results / "fedfomo_plus" / "earlier.jsonl")
-    names = list(dict.fromkeys(line["variant"] for line in lines))
-    return _differences(lines, names, "one start for all, no bound on lengths (version 1)")
-
-
-def _differences(lines: Sequence[dict[str, Any]], names: Sequence[str], to: str) -> str:
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for line in lines:
-        found.setdefault(line["variant"], {}).setdefault(line["regime"], {})[line["seed"]] = line["accuracy"]
-    if to not in found:
-        return NOTHING
-    regimes = [regime for regime in search.REGIMES if regime in found[to]]
-    rows = [[f"{to}, accuracy in %", *(f"{fmean(found[to][regime].values()):.1f}" for regime in regimes)]]
-    for name in names:
-        if name in found and name != to:
-            entries = [_difference(found[name].get(regime, {}), found[to][regime]) for regime in regimes]
-            if any(entry != MISSING for entry in entries):
-                rows.append([name, *entries])
-    seeds = ["seeds", *(str(len(found[to][regime])) for regime in regimes)]
-    return table(("variant", *regimes), [*rows, seeds])
-
-
-def _difference(one: dict[int, float], other: dict[int, float]) -> str:
-    over = lead({n: [v / 100] for n, v in one.items()}, {n: [v / 100] for n, v in other.items()})
-    return MISSING if over is None else signed(over.mean)
-
-
-def version_3(results: Path) -> str:
-    """Return the forms among which version 3 was chosen, under poison and on features."""
-    lines = search.lines(results / "fedfomo_plus" / "version_3.jsonl")
-    poisoned = {(one["form"], one["attack"]): one["accuracy"] for one in lines if "attack" in one}
-    clean: dict[str, dict[str, dict[int, float]]] = {}
-    for one in lines:
-        if "regime" in one:
-            clean.setdefault(one["form"], {}).setdefault(one["regime"], {})[one["seed"]] = one["accuracy"]
-    attacks, regimes = (
-        ("none", "1e30", "label-flip", "mixed"),
-        ("D = 2", "D = 5", "foreign", "two classes", "Dirichlet"),
-    )
-    rows: list[list[str]] = []
-    for form in dict.fromkeys(one["form"] for one in lines):
-        figures = [f"{poisoned[form, attack]:.1f}" if (form, attack) in poisoned else MISSING for attack in attacks]
-        before = clean["version 2"]
-        figures += [_difference(clean.get(form, {}).get(name, {}), before.get(name, {})) for name in regimes]
-        rows.append([form, *(figures if form != "version 2" else [*figures[: len(attacks)], *["0.0"] * len(regimes)])])
-    return table(("form", "no attack", *attacks[1:], *regimes), rows) if rows else NOTHING
-
-
-def budget(results: Path) -> str:
-    """Say how many runs chose the form, and what they took."""
-    folder = results / "fedfomo_plus"
-    runs = [line for name in ("earlier", "search") for line in search.lines(folder / f"{name}.jsonl")]
-    seeds = sorted({line["seed"] for line in runs})
-    return (
-        f"{len(runs)} runs on features, {sum(line['seconds'] for line in runs) / 60:.0f} minutes of one core, seeds"
-        f" {' and '.join(map(str, seeds))}. The runs of the tables on versions, poison and the CNN come on top."
-        if runs
-        else NOTHING
-    )
-
-
-def cnn(results: Path) -> str:
-    """Return the check on the CNN, round by round."""
-    lines = search.lines(results / "fedfomo_plus" / "cnn.jsonl")
-    if not lines:
-        return NOTHING
-    rounds = sorted({line["round"] for line in lines})
-    rows: list[list[str]] = []
-    for regime, name in dict.fromkeys((line["regime"], line["variant"]) for line in lines):
-        known = {
-            line["round"]: line["accuracy"] for line in lines if (line["regime"], line["variant"]) == (regime, name)
-        }
-        rows.append([regime, name, *(f"{known[r]:.1f}" if r in known else MISSING for r in rounds)])
-    return table(("regime", "form", *(f"after {r}" for r in rounds)), rows, words=2)
+    """Return what the parts of FedFomo+ are worth: the difference that each change makes, on the same seeds."""
+    return differences(search.lines(results / "fedfomo_plus" / "search.jsonl"), MAIN)
 
 
 def poison(results: Path) -> str:
     """Return the honest clients' accuracy under every attack, beside that without the two defences."""
     rows: list[list[str]] = []
-    for place in ("10c", "10d", "10", "10b"):
+    for place in POISON:
         file = results / "trust" / f"{place}.json"
         if not file.exists():
             continue
@@ -253,18 +165,25 @@ def poison(results: Path) -> str:
 
 
 def _held(results: Path) -> str:
-    """Say whether FedFomo+ keeps the two promises of the scorecard."""
+    """Say whether FedFomo+ keeps the two promises of the scorecard, with intervals over seeds."""
     parts: list[str] = []
     for place in ("10c", "10d"):
         file = results / "trust" / f"{place}.json"
-        if file.exists():
-            figure = json.loads(file.read_text(encoding="utf-8"))
-            details, verdict = figure["details"], "Held" if figure["holds"] else "**Not held**"
-            clean, worst = details["clean"], min(details["plus"].values())
-            clean_gap, alone_gap = signed(worst - clean["fedfomo-plus"]), signed(worst - clean["local"])
-            promise = figure["promise"].removesuffix(" (FedFomo+)")
-            parts.append(f"{verdict}: {promise}. The worst attack: {clean_gap} to no attack, {alone_gap} to alone.")
-    return " ".join(parts)
+        if not file.exists():
+            continue
+        figure = json.loads(file.read_text(encoding="utf-8"))
+        by_seed, plus = figure["details"]["by_seed"], figure["details"]["plus"]
+        worst = min(plus, key=plus.__getitem__)
+        gaps = {
+            name: Lead(tuple(a - b for a, b in zip(by_seed[worst], by_seed[name], strict=True)))
+            for name in ("fedfomo-plus", "local")
+        }
+        parts.append(
+            f"{'Held' if figure['holds'] else '**Not held**'}: {figure['promise'].removesuffix(' (FedFomo+)')}. The"
+            f" worst attack is {worst}: {gaps['fedfomo-plus']} points against no attack, {gaps['local']} against alone,"
+            f" over {len(by_seed[worst])} seeds."
+        )
+    return wrapped(" ".join(parts))
 
 
 def cost(results: Path) -> str:
@@ -284,7 +203,7 @@ def cost(results: Path) -> str:
                 f"{line['bytes_up'] / times:.2f}",
                 f"{line['gradients'] / whole['gradients']:.2f}",
                 f"{line['judged']:.1f}",
-                f"{line['seconds'] / whole['seconds']:.2f}",
+                f"{line['seconds'] / whole['seconds']:.1f}",
             ]
         )
     head = ("regime", "method", "models down", "models up", "gradients", "evaluated models", "processor time")
@@ -315,23 +234,14 @@ LABELS = {name: CONTENDERS["fedfomo-5" if name == "fedfomo" else name].label for
 BLOCKS: dict[str, Callable[[Path], str]] = {
     "claim": claim,
     "images": claim_on_images,
+    "full": full_protocol,
     "guide": guide,
     "ablations": ablations,
-    "earlier": earlier,
-    "version": version_3,
-    "budget": budget,
-    "cnn": cnn,
     "poison": poison,
     "cost": cost,
     "privacy": privacy,
 }
-
-
-def filled(text: str, results: Path) -> str:
-    """Return the page with every block written anew."""
-    return BLOCK.sub(
-        lambda found: f"<!-- begin {found[1]} -->\n{BLOCKS[found[1]](results)}\n<!-- end {found[1]} -->", text
-    )
+"""Blocks of the page, by their name."""
 
 
 def draw(results: Path, path: Path) -> bool:
@@ -360,12 +270,21 @@ def draw(results: Path, path: Path) -> bool:
     return True
 
 
-def write(results: Path = RESULTS, page: Path = PAGE, picture: Path = PICTURE) -> list[Path]:
-    """Write the page and its picture."""
-    page.write_text(filled(page.read_text(encoding="utf-8"), results), encoding="utf-8")
-    return [page, picture] if draw(results, picture) else [page]
+def pages() -> Mapping[Path, Mapping[str, Callable[[Path], str]]]:
+    """Return the blocks of every page."""
+    return {PAGE: BLOCKS, design_page.PAGE: design_page.BLOCKS}
+
+
+def write(results: Path = RESULTS, picture: Path = PICTURE) -> list[Path]:
+    """Write the pages and the picture."""
+    written: list[Path] = []
+    for page, blocks in pages().items():
+        ready = {name: partial(block, results) for name, block in blocks.items()}
+        page.write_text(filled(page.read_text(encoding="utf-8"), ready), encoding="utf-8")
+        written.append(page)
+    return [*written, picture] if draw(results, picture) else written
 
 
 if __name__ == "__main__":
-    for written in write():
-        print(written)  # noqa: T201
+    for path in write():
+        print(path)  # noqa: T201

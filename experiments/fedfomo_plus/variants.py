@@ -81,8 +81,8 @@ class OwnAsNearest(FedFomoPlus):
 
 
 @dataclass(frozen=True)
-class OwnAsUsual(FedFomoPlus):
-    """A client agrees with itself at least as is usual, clear or not."""
+class OwnAtLeastQuartile(FedFomoPlus):
+    """A client agrees with itself at least by the upper quartile, small or not."""
 
     def own_agreement(self, nearest: Tensor) -> Tensor:
         """Return at least the upper quartile."""
@@ -125,16 +125,15 @@ class SharesLater(FedFomoPlus):
 class RelativeBeta(FedFomoPlus):
     """β in units of losses: q_k ∝ exp(−β L_k / unit)."""
 
-    unit: Literal["least", "start", "gap", "noise"] = "least"
+    unit: Literal["least", "gap", "noise"] = "least"
 
     def shares(self, losses: Tensor, num_examples: int) -> Tensor:
-        """Divide losses by the least of them, by the start's, by the gap from least to median, or by 1/√examples."""
+        """Divide losses by the least of them, by the gap from least to median, or by 1/√examples."""
         finite = losses[torch.isfinite(losses)]
         if not num_examples or len(finite) == 0:
             return super().shares(losses, num_examples)
         units = {
             "least": finite.min(),
-            "start": finite[0],
             "gap": finite.median() - finite.min(),
             "noise": torch.tensor(num_examples**-0.5),
         }
@@ -181,9 +180,9 @@ VARIANTS: Mapping[str, AnyAlgorithm] = {
     "γ = 1": FedFomoPlus(gamma=1.0),
     "γ = 2": FedFomoPlus(gamma=2.0),
     "γ = 4": FedFomoPlus(gamma=4.0),
-    "own agreement 1": OwnAgreesFully(),
-    "own agreement as the nearest's": OwnAsNearest(),
-    "own agreement at least the usual": OwnAsUsual(),
+    "own agreement: 1": OwnAgreesFully(),
+    "own agreement: the nearest other's": OwnAsNearest(),
+    "own agreement: at least a": OwnAtLeastQuartile(),
     "ε-greedy choice of models": ExploresAtRandom(),
     "version 2": Version2(),
     "last directions alone": LastDirection(),

@@ -8,8 +8,9 @@ from statistics import fmean
 
 from experiments.iclr2021.claims import FOMO
 from experiments.iclr2021.paper_tables import TABLES, Column, Row
-from experiments.iclr2021.results import Result, Results, signed
+from experiments.iclr2021.results import Result, Results
 from experiments.iclr2021.settings import DATA_WORDS, SHOWN, Cell
+from experiments.markdown import NOTHING, signed
 
 SETTINGS = {
     "table2": "CIFAR-10, latent distributions, {}",
@@ -44,7 +45,7 @@ def recovery_table(results: Results) -> str:
         if row.variant in FOMO
         for line in _lines(words.format(column.heading), row, column, results)
     ]
-    return "\n".join([HEAD, *lines]) if lines else "Nothing has been computed yet."
+    return "\n".join([HEAD, *lines]) if lines else NOTHING
 
 
 def _lines(where: str, row: Row, column: Column, results: Results) -> Iterator[str]:

@@ -14,11 +14,10 @@ from experiments.iclr2021.paper_tables import FEDAVG, FEDPROX, FOMO_5, LOCAL, MA
 from experiments.iclr2021.results import Results
 from experiments.iclr2021.settings import DATA_WORDS, Cell, Setting, published
 from experiments.iclr2021.unguarded import CASES, NAME
+from experiments.markdown import MISSING, NOTHING
 from fedfomo.core.round import sample_clients
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
 
-MISSING = "–"
-NOTHING = "Nothing of this has been computed yet."
 LABELS = dict(zip(METHODS, (LOCAL, FEDAVG, FOMO_5), strict=True))
 WORDS: dict[Protocol, str] = {
     Protocol(): "ours",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from experiments.iclr2021 import standings_tables as tables
 from experiments.iclr2021.cnn_standings import cnn_standings
 from experiments.iclr2021.paper_tables import FOMO_5, TABLES, Column, Row
-from experiments.iclr2021.results import Results, signed
+from experiments.iclr2021.results import Results
 from experiments.iclr2021.settings import Cell
-from experiments.iclr2021.standings_tables import MISSING, NOTHING, wrapped
+from experiments.markdown import MISSING, NOTHING, signed, wrapped
 
 REGIMES = TABLES["regimes"]
 INTRODUCTION = """\
@@ -42,8 +42,11 @@ def page(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def full_protocol(results: Results) -> str:
-    """Return the regimes that are computed with all data, beside a fifth of them, with the first seed."""
+def full_protocol(results: Results, leader: str = FOMO_5.name) -> str:
+    """Return the regimes that are computed with all data, beside a fifth of them, with the first seed.
+
+    In brackets is a leader's lead.
+    """
     known = [
         (c, r) for c in REGIMES.columns for r in REGIMES.rows if _accuracy(results, c, r.name, "paper") is not None
     ]
@@ -53,17 +56,17 @@ def full_protocol(results: Results) -> str:
         return NOTHING
     heads = [f"{column.heading}: {words}" for column in columns for words in ("a fifth", "all")]
     lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
-    lines += [f"| {row.label} | {' | '.join(_entries(results, columns, row))} |" for row in rows]
+    lines += [f"| {row.label} | {' | '.join(_entries(results, columns, row, leader))} |" for row in rows]
     return "\n".join(lines)
 
 
-def _entries(results: Results, columns: Sequence[Column], row: Row) -> list[str]:
+def _entries(results: Results, columns: Sequence[Column], row: Row, leader: str) -> list[str]:
     entries: list[str] = []
     for column in columns:
         for scale in ("lite", "paper"):
             ours = _accuracy(results, column, row.name, scale)
-            fomo = _accuracy(results, column, FOMO_5.name, scale)
-            ahead = "" if ours is None or fomo is None or row.name == FOMO_5.name else f" ({signed(fomo - ours)})"
+            best = _accuracy(results, column, leader, scale)
+            ahead = "" if ours is None or best is None or row.name == leader else f" ({signed(best - ours)})"
             entries.append(MISSING if ours is None else f"{ours:.1f}{ahead}")
     return entries
 

@@ -92,6 +92,14 @@ def verdicts(leads: Mapping[str, Lead]) -> dict[str, Verdict]:
     return {name: _verdict(one, adjusted[name]) for name, one in leads.items()}
 
 
+def close_behind(leads: Mapping[str, Lead]) -> dict[str, Lead]:
+    """Return the leads over rivals that are ahead by less than the margin, and not by chance."""
+    adjusted = holm({name: one.p_value for name, one in leads.items()})
+    return {
+        name: one for name, one in leads.items() if one.is_even and one.mean < 0 and adjusted[name] < 1 - CONFIDENCE
+    }
+
+
 def _verdict(one: Lead, adjusted: float) -> Verdict:
     if one.is_even:
         return "even"

@@ -16,7 +16,7 @@ LG_FEDAVG = MethodConfig("lg-fedavg", "LG-FedAvg", "lg-fedavg")
 MOCHA = MethodConfig("mocha", "MOCHA", "mocha")
 # As when its cells were computed, and as validation chose on features: the default hardly ever splits there.
 CFL = MethodConfig("cfl", "Clustered FL (CFL)", "cfl", ("separation=0",))
-PER_FEDAVG = MethodConfig("per-fedavg", "Per-FedAvg", "per-fedavg")
+PER_FEDAVG = MethodConfig("per-fedavg", "Per-FedAvg", "per-fedavg", ("alpha=0.02",))
 PFEDME = MethodConfig("pfedme", "pFedMe", "pfedme")
 FOMO_5 = MethodConfig("fedfomo-5", "FedFomo (n = 5)", "fedfomo", ("num_downloads=5",))
 FOMO_10 = MethodConfig("fedfomo-10", "FedFomo (n = 10)", "fedfomo", ("num_downloads=10",))

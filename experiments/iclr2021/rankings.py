@@ -20,8 +20,9 @@ from experiments.iclr2021.paper_tables import (
     TABLES,
     MethodConfig,
 )
-from experiments.iclr2021.results import Difference, Result, Results, signed
+from experiments.iclr2021.results import Difference, Result, Results
 from experiments.iclr2021.settings import DATA_WORDS, SHOWN, Cell, Setting, published
+from experiments.markdown import NOTHING, signed
 
 Runs = Mapping[MethodConfig, Mapping[int, Result]]
 """Results by variant and seed."""
@@ -145,7 +146,7 @@ def comparison(results: Results) -> str:
     """Return a table of all settings that are computed."""
     found = rankings(results)
     if not found:
-        return "Nothing has been computed yet."
+        return NOTHING
     head = (
         "| setting | data, seeds | FedFomo | Local Training | FedAvg | best of the others | FedFomo is ahead of it by"
         " | mixed clients only |"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +18,13 @@ from experiments.iclr2021.paired import lead
 from experiments.iclr2021.paper_tables import FIGURES, TABLES, Column, Row, Table
 from experiments.iclr2021.rankings import comparison
 from experiments.iclr2021.remaining import remaining
-from experiments.iclr2021.results import MIXED, Results, signed
+from experiments.iclr2021.results import MIXED, Results
 from experiments.iclr2021.settings import SHOWN, Cell, Target, published
 from experiments.iclr2021.standings_tables import short_table
+from experiments.markdown import MISSING, NOTHING, filled, signed
 from fedfomo.datasets.scenario_summary import PUBLISHED_EMD
-from fedfomo.errors import InputError, unknown
 
 HEADINGS = {"paper": "The full protocol", "lite": "A fifth of each client's data"}
-MISSING = "–"
 LABEL_DISTANCES = ("table2", "table5")
 """Tables for which the paper prints how far clients' labels are apart."""
 HOW_TO_READ = f"""\
@@ -83,7 +81,7 @@ def page(table: Table, results: Results) -> str:
             parts += ["Behind these numbers:", _details(table, scale, results)]
             parts += [*_refusals(table, scale, results), *_shuffles(table, scale, results)]
         else:
-            parts.append("Nothing of this has been computed yet." + (" The paper's numbers:" if is_papers else ""))
+            parts.append(NOTHING + (" The paper's numbers:" if is_papers else ""))
             parts += [table_in_markdown(table, scale, results)] if is_papers else []
     return "\n\n".join(parts) + "\n"
 
@@ -233,10 +231,9 @@ def _all_cells(table: Table, scale: str) -> list[Cell]:
     return [_cell(row, column, scale) for column in table.columns for row in table.rows]
 
 
-PROSE = ("README.md", "paper.md", "causes.md")
+PROSE = ("README.md", "paper.md", "causes.md", "progress.md")
 """Pages that are written by hand, but for their blocks."""
 LARGE_DEVIATION = 5.0  # points of accuracy
-BLOCK = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 BLANK = "# Results\n\n" + "\n\n".join(
     f"<!-- begin {name} -->\n<!-- end {name} -->"
     for name in ("state", "comparison", "claims", "discovery", "far", "figures")
@@ -261,16 +258,7 @@ def refresh(text: str, results: Results, folder: Path) -> str:
         "diverged": lambda: authors_page.diverged(results.folder / "authors"),
         "progress": lambda: features.progress(Store(results.folder / "features")),
     }
-
-    def anew(block: re.Match[str]) -> str:
-        name = block[1]
-        if name not in blocks:
-            raise unknown("block of results", name, blocks)
-        return f"<!-- begin {name} -->\n{blocks[name]()}\n<!-- end {name} -->"
-
-    if len(BLOCK.findall(text)) != text.count("<!-- begin "):
-        raise InputError("a block of results is not closed: every <!-- begin NAME --> needs its <!-- end NAME -->")
-    return BLOCK.sub(anew, text)
+    return filled(text, blocks)
 
 
 def state(results: Results) -> str:

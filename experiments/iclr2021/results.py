@@ -142,12 +142,6 @@ class Results:
         return self._read[name]
 
 
-def signed(difference: float, digits: int = 1) -> str:
-    """Spell out a difference with its sign, if any is left of it."""
-    text = f"{difference:+.{digits}f}"
-    return text.replace("-", "−") if float(text) else text[1:]
-
-
 EVEN = 1.0
 """Points of accuracy: a lead below this is none."""
 CHANCE = 5.0

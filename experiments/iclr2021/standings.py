@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from experiments.iclr2021.paired import Lead, Outcome, Verdict, lead, outcome, verdicts
+from experiments.iclr2021.paired import Lead, Outcome, Verdict, close_behind, lead, outcome, verdicts
 
 FEDFOMO, PLUS = "fedfomo-5", "fedfomo-plus"
 OWN = (FEDFOMO, PLUS, "fedfomo-10", "fedfomo-all")
@@ -67,6 +67,14 @@ class Standing:
     def outcome(self, method: str) -> Outcome:
         """Say what that comes to."""
         return outcome(self.verdicts(method))
+
+    def close_behind(self, method: str) -> dict[str, Lead]:
+        """Return its leads over rivals that are ahead of it by less than the margin of "even", and not by chance."""
+        return close_behind(self.leads(method))
+
+    def by_last_reading(self) -> Standing:
+        """Return the same regime, with methods compared by their last reading alone."""
+        return replace(self, scores=self.last)
 
     def best_rival(self, method: str) -> str:
         """Return the rival over whom a method's lead is least, each on the seeds that both have."""

@@ -6,19 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from textwrap import fill
 
 from experiments.iclr2021.paired import Lead, Outcome, Verdict
 from experiments.iclr2021.standings import FEDFOMO, OWN, PLUS, REFERENCE, Standing
+from experiments.markdown import MISSING, NOTHING, wrapped
 
-MISSING = "–"
-NOTHING = "Nothing has been computed yet."
 WORDS: dict[Outcome, str] = {"win": "wins", "loss": "loses", "even": "even", "open": "open"}
-
-
-def wrapped(text: str) -> str:
-    """Break a paragraph into lines as the pages have them."""
-    return fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def long_table(found: Sequence[Standing]) -> str:
@@ -48,12 +41,27 @@ def short_table(found: Sequence[Standing]) -> str:
 
 def summary(found: Sequence[Standing]) -> str:
     """Say how often each method has won, lost, and neither."""
-    rivals = max(len(one.leads(FEDFOMO)) for one in found)
     said: list[str] = []
     for name, label in ((FEDFOMO, "FedFomo"), (PLUS, "FedFomo+")):
-        counts = Counter[Outcome](one.outcome(name) for one in found if one.leads(name))
-        said += [f"{label} {_counted(counts)}"] if counts else []
-    return f"Over all {len(found)} regimes, with up to {rivals} rivals in each: {'; '.join(said)}."
+        if any(one.leads(name) for one in found):
+            rivals = max(len(one.leads(name)) for one in found)
+            said.append(f"{label}, with up to {rivals} rivals in each, {_counted(found, name)}")
+    return f"Over all {len(found)} regimes: {'; '.join(said)}."
+
+
+def caveats(found: Sequence[Standing]) -> str:
+    """Say what "even" hides for FedFomo+, and what changes if only the last reading counts."""
+    close = [one for one in found if one.close_behind(PLUS)]
+    if not any(one.leads(PLUS) for one in found):
+        return NOTHING
+    largest = max((-lead.mean for one in close for lead in one.close_behind(PLUS).values()), default=0.0)
+    text = (
+        f"*Even* does not mean equal. In {len(close)} of {len(found)} regimes at least one rival is ahead of FedFomo+"
+        f" by less than a point (at most {largest:.1f}), and not by chance."
+        if close
+        else "In no regime is a rival ahead of FedFomo+ by less than a point and not by chance."
+    )
+    return f"{text} By the last reading alone, FedFomo+ {_counted([one.by_last_reading() for one in found], PLUS)}."
 
 
 def regime_table(one: Standing, with_last: bool = True) -> str:
@@ -98,16 +106,17 @@ def _short_row(one: Standing) -> list[str]:
 
 
 def _lead(one: Standing, method: str) -> str:
-    return f"{one.least_lead(method)}, {_marked(one.outcome(method))}"
+    return f"{one.least_lead(method)}, {marked(one.outcome(method))}"
 
 
-def _marked(result: Outcome) -> str:
+def marked(result: Outcome) -> str:
+    """Spell out what a regime comes to; bold, if it is decided."""
     return WORDS[result] if result == "open" else f"**{WORDS[result]}**"
 
 
 def _said(stands: Mapping[str, Verdict], result: Outcome) -> str:
     """Say what a regime comes to, and how many rivals a method is ahead of, even with and behind."""
-    return f"{_marked(result)}: {tally(stands)}"
+    return f"{marked(result)}: {tally(stands)}"
 
 
 def tally(stands: Mapping[str, Verdict]) -> str:
@@ -116,7 +125,8 @@ def tally(stands: Mapping[str, Verdict]) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in ("ahead", "even", "behind", "open") if counts[word])
 
 
-def _counted(counts: Counter[Outcome]) -> str:
+def _counted(found: Sequence[Standing], method: str) -> str:
+    counts = Counter[Outcome](one.outcome(method) for one in found if one.leads(method))
     named: dict[Outcome, str] = {"win": "wins", "even": "is even in", "loss": "loses", "open": "is open in"}
     return ", ".join(f"{word} {counts[outcome]}" for outcome, word in named.items() if counts[outcome])
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from experiments.iclr2021.authors_page import NOTHING, contradictions, diverged, many_clients
+from experiments.iclr2021.authors_page import contradictions, diverged, many_clients
 from experiments.iclr2021.authors_runs import RUNS
 from experiments.iclr2021.features.store import Store
 from experiments.iclr2021.unguarded import NAME
+from experiments.markdown import NOTHING
 
 
 def line(method: str, protocol: str, accuracy: float, seed: int = 0, scored: int = 10) -> dict[str, object]:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from experiments.iclr2021.features.cells import CONTENDERS, TUNING_REGIMES, TUNING_SEEDS
-from experiments.iclr2021.features.page import NOTHING, draw, front, headline, page, progress
+from experiments.iclr2021.features.page import draw, front, headline, page, progress
 from experiments.iclr2021.features.standings import standings
 from experiments.iclr2021.features.store import TUNING, Store
+from experiments.markdown import NOTHING
 
 REGIME = "cifar10-latent-d5"
 METHODS = ("fedfomo-5", "fedfomo-plus", "local", "fedavg")
@@ -18,7 +19,7 @@ def cells(store: Store, accuracies: dict[str, list[float]], regime: str = REGIME
     for name in accuracies:
         for tuning in TUNING_REGIMES:
             for seed in TUNING_SEEDS:
-                for rate, options in CONTENDERS[name].grid:
+                for rate, options in (*CONTENDERS[name].grid, *CONTENDERS[name].further):
                     line = {"method": name, "seed": seed, "learning_rate": rate, "options": dict(options)}
                     store.append(TUNING, {"regime": tuning.name, **line, "validation": 50.0, "seconds": 1.0})
     for name, values in accuracies.items():
@@ -63,7 +64,7 @@ def test_the_first_table(store: Store) -> None:
         " **even**: 1 ahead, 1 even | 64.0 | +3.0 ± 0.2 | **wins**: 3 ahead |"
     )
     words = " ".join(headline(store).split())
-    assert "Over all 1 regimes, with up to 2 rivals in each: FedFomo is even in 1; FedFomo+ wins 1." in words
+    assert "Over all 1 regimes: FedFomo, with up to 2 rivals in each, is even in 1; FedFomo+, with up to 3" in words
 
 
 def test_the_short_table(store: Store) -> None:
@@ -94,3 +95,16 @@ def test_the_page_has_scores_leads_and_settings(store: Store, tmp_path: Path) ->
     assert "**rate 0.03: 50.00**; rate 0.1: 50.00" in text
     assert draw(store, tmp_path / "features.svg")
     assert "FedAvg" in (tmp_path / "features.svg").read_text()
+
+
+def test_a_rival_that_is_ahead_by_less_than_a_point_is_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    plus, local = [60.0, 61.0, 62.0, 63.0], [60.5, 61.5, 62.5, 63.6]  # behind by 0.5, 0.5, 0.5, 0.6
+    cells(store, {"fedfomo-5": [50.0, 51.0, 52.0, 53.1], "fedfomo-plus": plus, "local": local})
+    (one,) = standings(store)
+    assert one.outcome("fedfomo-plus") == "even"
+    assert list(one.close_behind("fedfomo-plus")) == ["local"]
+    assert one.close_behind("fedfomo-5") == {}  # behind by ten points: more than the margin
+    words = " ".join(headline(store).split())
+    assert "In 1 of 1 regimes at least one rival is ahead of FedFomo+ by less than a point (at most 0.5)" in words
+    assert "By the last reading alone, FedFomo+ is even in 1." in words  # all last readings are equal

@@ -104,14 +104,30 @@ def test_a_cell_of_other_settings_does_not_count(tmp_path: Path) -> None:
 
 
 def test_every_method_has_the_same_budget() -> None:
-    assert {len(contender.grid) for contender in CONTENDERS.values() if contender.tuned_as is None} == {3}
+    tuned = [one for one in CONTENDERS.values() if one.tuned_as is None and one.given is None]
+    assert {(len(one.grid), len(one.further)) for one in tuned} == {(3, 2)}
     for cell, choice in tuning_cells():
         make_algorithm(cell.contender.method, choice.options)  # every option exists, and is within its bounds
         assert cell.seed in TUNING_SEEDS
 
 
 def test_per_fedavg_steps_by_no_more_than_an_eighth() -> None:
-    assert all(options["alpha"] <= rate / 8 for rate, options in CONTENDERS["per-fedavg"].grid)
+    one = CONTENDERS["per-fedavg"]
+    assert all(options["alpha"] <= rate / 8 for rate, options in (*one.grid, *one.further))
+
+
+def test_a_given_setting_needs_no_choice(tmp_path: Path) -> None:
+    assert Store(tmp_path).choice(CONTENDERS["fedavg-finetuned-0.05"]) == Choice(0.05, {})
+    given = [one for one in CONTENDERS.values() if one.given is not None]
+    for one in given:  # settings that were tried, and are not in the first three
+        tried = CONTENDERS[one.method]
+        assert one.given in tried.further
+
+
+def test_methods_that_use_the_targets_data_are_compared_with_foreign_targets_only() -> None:
+    regimes = {regime for regime in REGIMES.values() if CONTENDERS["cfl-by-validation"].fits(regime)}
+    assert regimes == {regime for regime in REGIMES.values() if regime.kind == "foreign"}
+    assert len(regimes) == 4
 
 
 def test_the_queue_has_every_cell_once_and_what_decides_most_first() -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.fedfomo_plus.page import BLOCK, BLOCKS, PAGE, filled, signed, table
+from experiments.fedfomo_plus.page import BLOCKS, pages
 from experiments.fedfomo_plus.search import held_out_of
 from experiments.fedfomo_plus.variants import BESIDE, VARIANTS
+from experiments.markdown import BLOCK, filled, signed, table
 from fedfomo.datasets.config import ScenarioConfig
+from fedfomo.errors import InputError
 from fedfomo.runs.config import ExperimentConfig
 from fedfomo.runs.setup import prepare
 from fedfomo.simulation.config import SimulationConfig
@@ -21,38 +23,57 @@ from fedfomo.simulation.simulate import simulate
 from toy_problems import points_problem
 
 ROOT = Path(__file__).parents[2]
-OF_REGIMES = ("claim", "images", "guide")
+OF_REGIMES = ("claim", "images", "full", "guide")
 """Blocks of cells that are computed all the time: `python -m experiments.iclr2021 pages` writes them anew."""
 
 
-def test_the_committed_page_has_every_block_and_those_of_its_own_files_are_up_to_date(tmp_path: Path) -> None:
+def test_the_committed_pages_have_every_block_and_those_of_their_own_files_are_up_to_date(tmp_path: Path) -> None:
     # What is committed, not what lies about: runs may be appending lines at this moment.
-    kept = ("results/fedfomo_plus", "results/trust", str(PAGE))
+    kept = ("results/fedfomo_plus", "results/trust", *map(str, pages()))
     archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD", *kept], capture_output=True)
     if archive.returncode:
         pytest.skip("this is no repository")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(tmp_path, filter="data")
-    text = (tmp_path / PAGE).read_text(encoding="utf-8")
-    assert sorted(block[1] for block in BLOCK.finditer(text)) == sorted(BLOCKS)
-    anew = {block[1]: block[0] for block in BLOCK.finditer(filled(text, tmp_path / "results"))}
-    stale = [block[1] for block in BLOCK.finditer(text) if block[0] != anew[block[1]] and block[1] not in OF_REGIMES]
-    assert not stale, "run `python -m experiments.fedfomo_plus.page`"
+    for page, blocks in pages().items():
+        text = (tmp_path / page).read_text(encoding="utf-8")
+        assert sorted(block[1] for block in BLOCK.finditer(text)) == sorted(blocks)
+        of_own_files = {name: block for name, block in blocks.items() if name not in OF_REGIMES}
+        written = {block[1]: block[0] for block in BLOCK.finditer(text)}
+        for name, block in of_own_files.items():
+            now = f"<!-- begin {name} -->\n{block(tmp_path / 'results')}\n<!-- end {name} -->"
+            assert written[name] == now, "run `python -m experiments.fedfomo_plus.page`"
 
 
 def test_without_results_the_page_says_so(tmp_path: Path) -> None:
+    assert all(
+        "Nothing has been computed yet." in block(tmp_path) for blocks in pages().values() for block in blocks.values()
+    )
+
+
+def test_a_page_with_an_unknown_or_open_block_is_refused() -> None:
     text = "<!-- begin cost -->\nold\n<!-- end cost -->"
-    assert filled(text, tmp_path) == "<!-- begin cost -->\nNothing of this has been computed yet.\n<!-- end cost -->"
+    assert filled(text, {"cost": lambda: "new"}) == "<!-- begin cost -->\nnew\n<!-- end cost -->"
+    with pytest.raises(InputError, match="unknown block of results 'cost'"):
+        filled(text, {})
+    with pytest.raises(InputError, match="not closed"):
+        filled("<!-- begin cost -->\nold", {})
 
 
 def test_ablations_are_differences_on_common_seeds(tmp_path: Path) -> None:
     folder = tmp_path / "fedfomo_plus"
     folder.mkdir()
     runs = [("FedFomo+", 100, 60.0), ("FedFomo+", 101, 70.0), ("γ = 1", 101, 68.5), ("no history", 7, 1.0)]
+    runs += [("own agreement: 1", 100, 59.0), ("own agreement: 1", 101, 68.0)]
     lines = [{"regime": "D = 2", "seed": s, "variant": v, "accuracy": a, "seconds": 1.0} for v, s, a in runs]
     (folder / "search.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = BLOCKS["ablations"](tmp_path).splitlines()
-    assert rows[2:] == ["| FedFomo+, accuracy in % | 65.0 |", "| γ = 1 | −1.5 |", "| seeds | 2 |"]
+    assert rows[2:] == [
+        "| FedFomo+, accuracy in % | 65.0 |",
+        "| γ = 1 | −1.5* |",  # on one of the two seeds
+        "| own agreement: 1 | −1.5 |",
+        "| seeds | 2 |",
+    ]
 
 
 def test_tables_and_signs() -> None:

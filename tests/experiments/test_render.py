@@ -25,8 +25,9 @@ from experiments.iclr2021.paper_tables import (
     TABLES,
 )
 from experiments.iclr2021.render import page, refresh, table_in_markdown, write_pages
-from experiments.iclr2021.results import Results, signed
+from experiments.iclr2021.results import Results
 from experiments.iclr2021.settings import Cell
+from experiments.markdown import signed
 from fake_results import keep
 from fedfomo.errors import InputError
 

@@ -123,7 +123,7 @@ def tuning_cells() -> list[tuple[FeatureCell, Choice]]:
         for regime in TUNING_REGIMES
         if contender.fits(regime)
         for seed in TUNING_SEEDS
-        for rate, options in contender.grid
+        for rate, options in (*contender.grid, *contender.further)
     ]
 
 

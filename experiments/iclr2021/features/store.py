@@ -9,7 +9,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments.iclr2021.features.cells import CONTENDERS, TUNING_REGIMES, TUNING_SEEDS, Contender, FeatureCell
+from experiments.iclr2021.features.cells import (
+    CONTENDERS,
+    TUNING_REGIMES,
+    TUNING_SEEDS,
+    Contender,
+    FeatureCell,
+)
 from fedfomo.errors import InputError, reading
 
 TUNING = "tuning"
@@ -95,8 +101,10 @@ class Store:
 
     def choice(self, contender: Contender) -> Choice:
         """Return the settings whose clients were best on their validation data, on average over regimes and seeds."""
+        if contender.given is not None:
+            return Choice(*contender.given)
         tuned = CONTENDERS[contender.tuned_as or contender.name]
-        means = self.means(tuned)
+        means = self.means(tuned)[: len(tuned.grid)]
         missing = [str(choice) for choice, mean in means if mean is None]
         if missing:
             raise InputError(f"settings of {tuned.name} are not tried yet ({'; '.join(missing)}): run `tune` first")
@@ -104,19 +112,19 @@ class Store:
         return Choice(best.learning_rate, {**best.options, **contender.fixed})
 
     def is_tuned(self, contender: Contender) -> bool:
-        """Tell whether all its settings are tried."""
+        """Tell whether all settings are tried among which one is chosen for it."""
         tuned = CONTENDERS[contender.tuned_as or contender.name]
-        return all(mean is not None for _, mean in self.means(tuned))
+        return all(mean is not None for _, mean in self.means(tuned)[: len(tuned.grid)])
 
     def means(self, contender: Contender) -> list[tuple[Choice, float | None]]:
-        """Return for each setting of a grid its mean validation accuracy in %, once all its runs are done."""
+        """Return for each setting that is tried its mean validation accuracy in %, once all its runs are done."""
         done = {
             (trial.regime, trial.seed, str(trial.choice)): trial.validation
             for trial in self.trials()
             if trial.contender == contender.name
         }
         found: list[tuple[Choice, float | None]] = []
-        for rate, options in contender.grid:
+        for rate, options in (*contender.grid, *contender.further):
             choice = Choice(rate, options)
             regimes = [regime for regime in TUNING_REGIMES if contender.fits(regime)]
             values = [done.get((regime.name, seed, str(choice))) for regime in regimes for seed in TUNING_SEEDS]
