@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedfomo.deployment import site_status, status
+from cli_calls import refused
+from fedfomo.cli import deploy
+from fedfomo.deployment import site_status, status, subprocesses
 from fedfomo.deployment.metrics import exposition, metrics_endpoint
 from fedfomo.deployment.settings import SiteFolder
-from fedfomo.deployment.subprocesses import rotate
+from fedfomo.deployment.site_process import SiteProcess
+from fedfomo.deployment.subprocesses import free_port, rotate
 from in_memory_transport import make_federation, run_federation
 
 
@@ -37,6 +45,55 @@ def test_a_federation_and_a_site_are_measured(tmp_path: Path) -> None:
         with pytest.raises(urllib.error.HTTPError, match="404"):
             _read(port, "/")
     assert "fedfomo_rounds_answered 2" in exposition(site_status.facts(site))
+
+
+SECOND = """
+from pathlib import Path
+from fedfomo.deployment.subprocesses import exclusive_supervisor
+
+with exclusive_supervisor(Path("{}"), "X"):
+    pass
+"""
+
+
+def test_a_site_that_is_watched_keeps_others_out_and_is_known_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, port = SiteFolder(make_federation(tmp_path).sites / "leeds"), free_port()
+    site.memory.mkdir()
+    site.words.write_text(json.dumps({"words": "on line", "is_fault": False, "time": time.time()}))
+    seen: list[Any] = []
+
+    def look(*_: object) -> None:
+        found = _read(port)
+        seen.append((found["fedfomo_is_running"], found["fedfomo_problems"]))
+        second = [sys.executable, "-c", SECOND.format(site.path)]
+        seen.append(subprocess.run(second, capture_output=True, text=True, check=False).stderr)
+
+    monkeypatch.setattr(SiteProcess, "_keep", look)
+    monkeypatch.setattr(subprocesses, "end_on_termination", lambda: None)
+    deploy.site([str(site.path), "--metrics", str(port)])
+    assert seen[0] == (1, 0)
+    assert "is running already: stop that first" in seen[1]
+
+
+def test_seconds_since_1970_are_told_to_the_second() -> None:
+    (line,) = [line for line in exposition({"since": 1795134444.75}).splitlines() if not line.startswith("#")]
+    assert float(line.split()[1]) == 1795134444.75
+
+
+def test_a_port_that_cannot_be_listened_on_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(make_federation(tmp_path).sites / "leeds")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        told = refused(capsys, "deploy", "site", place, "--metrics", port)
+    assert f"port {port} of 127.0.0.1 cannot be used (Address already in use)" in told
+    for port in ("99999", "-1"):
+        assert f"--metrics must be a port, 1 to 65535, or 0 for none, not {port}" in refused(
+            capsys, "deploy", "site", place, "--metrics", port
+        )
 
 
 def test_only_this_machine_is_answered(tmp_path: Path) -> None:

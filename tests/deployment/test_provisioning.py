@@ -11,8 +11,10 @@ from cryptography import x509
 
 from cli_calls import call, refused
 from federations import fedfomo
+from fedfomo.deployment import provisioning
 from fedfomo.deployment.encryption import DecryptionError, MessageCipher, Purpose
 from fedfomo.deployment.provisioning import add_site, provision
+from fedfomo.deployment.renewal import renew_site
 from fedfomo.deployment.server_process import ServerProcess
 from fedfomo.deployment.settings import FederationConfig, FederationFolder, SiteFolder
 from fedfomo.deployment.site_process import SiteProcess
@@ -158,6 +160,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], reas
     ("arguments", "line"),
     [
         (["--sites", "Leeds,turin"], "site name 'Leeds': use a-z"),
+        (["--sites", "leeds turin"], "site name 'leeds turin': use a-z"),
         (["--sites", "turin,leeds,turin"], "site 'turin' exists already"),
         (["--sites", "leeds,turin", "--method", "fedfom"], "unknown method 'fedfom': did you mean 'fedfomo'?"),
         (["--sites", "leeds,turin", "--fedfomo-plus.num-download", "3"], "did you mean --fedfomo-plus.num-downloads?"),
@@ -250,3 +253,31 @@ def test_keys_that_others_can_read_are_not_used(tmp_path: Path) -> None:
             with pytest.raises(InputError, match=f"{key.name} is a private key"):
                 ServerProcess(folder, print).run()
             key.chmod(0o600)
+
+
+def test_a_federation_that_cannot_be_made_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = FederationFolder(tmp_path / "federation")
+    with monkeypatch.context() as broken:
+        broken.setattr(provisioning, "write_operations", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            provision(folder, ["leeds"], FederationConfig(max_sites=2))
+    assert list(tmp_path.iterdir()) == []
+    provision(folder, ["leeds"], FederationConfig(max_sites=2))
+    assert [path.name for path in tmp_path.iterdir()] == ["federation"]
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    written = [path.read_text() for path in folder.operations.iterdir()]
+    assert any(str(folder.path) in text for text in written)
+    assert not any("unfinished" in text for text in written)
+
+
+def test_new_keys_of_a_site_replace_no_other_sites_folder(tmp_path: Path) -> None:
+    folder = FederationFolder(tmp_path / "federation")
+    provision(folder, ["lyon", "lyon-renewed"], FederationConfig(max_sites=2))
+    other = folder.sites / "lyon-renewed"
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    for _ in range(2):
+        place = renew_site(folder, "lyon")
+        assert SiteFolder(place).card().name == "lyon"
+        assert {path.name: path.read_bytes() for path in other.iterdir()} == before

@@ -9,9 +9,9 @@ import pytest
 
 from cli_calls import call, refused
 from fedfomo.deployment.report import load_federation
-from fedfomo.deployment.settings import FederationFolder
+from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.report.build import build_report_data
-from in_memory_transport import make_federation, run_federation
+from in_memory_transport import MODEL, make_federation, run_federation
 
 SITES = ("leeds", "turin", "lyon")
 
@@ -77,6 +77,21 @@ def test_an_unfinished_one_says_so_and_one_not_begun_is_refused(
     assert all(client.test > 0 for client in facts.clients)
     fresh = make_federation(tmp_path)
     assert "`fedfomo deploy status` says how far it is" in refused(capsys, "report", str(fresh.path))
+
+
+def test_a_metric_of_whole_sets_has_no_interval_of_a_share(tmp_path: Path) -> None:
+    folder = make_federation(tmp_path, SITES, rounds=1)
+    of_sets = 'metrics = {"right": lambda outputs, labels: float((outputs.argmax(1) == labels).double().mean())}'
+    for path in (folder.model, *(SiteFolder(folder.sites / name).model for name in SITES)):
+        path.write_text(f"{MODEL}\n\n{of_sets}\n")
+    run_federation(folder)
+    facts = build_report_data(load_federation(folder))
+    assert not facts.is_share
+    assert not any(score is None or score.has_interval for score in facts.methods[0].scores)
+    result = json.loads(folder.result.read_text())
+    assert result.pop("is_of_sets") is True
+    folder.result.write_text(json.dumps(result))  # as older servers wrote it
+    assert build_report_data(load_federation(folder)).is_share
 
 
 def _log(folder: FederationFolder) -> list[str]:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fedfomo.deployment.fleet_connection import FleetConnection
@@ -103,6 +104,14 @@ def test_a_site_that_was_removed_is_told_so(server: ThreadedFederation) -> None:
         control.unregister(node)
     said = server.nodes["turin"].said
     assert wait_until(lambda: "this site was removed from the federation" in said[-1], 60), said
+
+
+def test_what_is_no_server_of_a_federation_is_named(tmp_path: Path) -> None:
+    site = SiteFolder(make_federation(tmp_path).sites / "leeds")
+    request = httpx.Request("POST", "https://fed.example.org")
+    error = httpx.HTTPStatusError("", request=request, response=httpx.Response(502, request=request))
+    words = FleetConnection(site)._words(error)
+    assert words.endswith("answers with 502: this is not a fedfomo server, or a proxy whose server is down")
 
 
 def test_a_site_says_how_far_it_is_and_when_all_is_done(tmp_path: Path) -> None:

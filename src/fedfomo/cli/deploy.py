@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -21,7 +21,8 @@ from fedfomo.cli.deploy_options import (
 )
 from fedfomo.cli.terminal import choose, console, parse, parse_with_options, values_of, warn
 from fedfomo.core.method_names import DEFAULT_METHOD
-from fedfomo.deployment.settings import FederationFolder, SiteFolder, host_and_port, is_loopback
+from fedfomo.deployment.addresses import host_and_port, is_loopback, spell_address
+from fedfomo.deployment.settings import FederationFolder, SiteFolder
 from fedfomo.errors import InputError, require
 from fedfomo.io import to_json
 from fedfomo.runs.config import label_of
@@ -29,15 +30,15 @@ from fedfomo.runs.config import label_of
 
 def deploy(arguments: list[str]) -> None:
     """Set up, run and watch a federation of real sites."""
-    verbs = {
+    verbs = {  # in the order in which they are used
         "init": init,
+        "site": site,
+        "server": server,
+        "status": status,
+        "run": run,
         "add-site": add_site,
         "remove-site": remove_site,
         "renew": renew,
-        "server": server,
-        "run": run,
-        "site": site,
-        "status": status,
     }
     try:
         choose("deploy", verbs, arguments)
@@ -48,12 +49,13 @@ def deploy(arguments: list[str]) -> None:
 
 
 def init(arguments: list[str]) -> None:
-    """Make a federation."""
+    """At the server, first: make a federation, and a folder for each site, which is moved to the site."""
     [method, *_] = values_of("--method", arguments) or [DEFAULT_METHOD]
     config, options = parse_with_options("deploy init", InitConfig, arguments, {method: {}})
-    from fedfomo.deployment.provisioning import provision
+    from fedfomo.deployment.provisioning import check_names, provision
 
     names = [name.strip() for name in config.sites.split(",") if name.strip()]
+    check_names(names)
     settings = config.settings
     enough = f"a round takes {settings.min_clients} sites or more: name as many, or give --min-clients {len(names)}"
     require(len(names) >= settings.min_clients or not names, f"{len(names)} site, and {enough}")
@@ -74,7 +76,7 @@ def _behind_proxy(address: str) -> str:
 
 
 def add_site(arguments: list[str]) -> None:
-    """Add a site to a federation."""
+    """At the server, at any time: add a site, and make the folder that is moved to it."""
     config = parse("deploy add-site", AddSiteConfig, arguments)
     from fedfomo.deployment import provisioning
 
@@ -83,7 +85,7 @@ def add_site(arguments: list[str]) -> None:
 
 
 def remove_site(arguments: list[str]) -> None:
-    """Remove a site from a federation."""
+    """At the server, at any time: remove a site for good."""
     config = parse("deploy remove-site", RemoveSiteConfig, arguments)
     from fedfomo.deployment import provisioning
 
@@ -96,7 +98,7 @@ def remove_site(arguments: list[str]) -> None:
 
 
 def renew(arguments: list[str]) -> None:
-    """Make keys or certificates anew."""
+    """At the server, when a certificate ends or a key is lost: make keys or certificates anew."""
     config = parse("deploy renew", RenewConfig, arguments)
     from fedfomo.deployment import renewal
 
@@ -111,13 +113,13 @@ def renew(arguments: list[str]) -> None:
 
 
 def server(arguments: list[str]) -> None:
-    """Run the server of a federation."""
+    """At the server, before or after the sites are started: run the server until all rounds are complete."""
     config = parse("deploy server", ServerConfig, arguments)
     _serve(FederationFolder(config.folder), config.metrics, config.new_log)
 
 
 def run(arguments: list[str]) -> None:
-    """Run a further experiment of a federation."""
+    """At the server, after `deploy server` has ended: run a further experiment with the same sites."""
     config = parse("deploy run", RunConfig, arguments)
     from fedfomo.deployment.experiments import prepare_experiment
 
@@ -133,19 +135,17 @@ def _serve(folder: FederationFolder, metrics: int, new_log: bool) -> None:
 
     host, port = folder.config().listens_on
     if not is_loopback(host):
-        warn(f"whoever reaches {host}:{port} can start runs: put a proxy before it that lets /v1/fleet/ through alone")
-    if new_log:
-        from fedfomo.deployment.audit_log import begin_anew
-
-        begin_anew(folder.deliveries)
+        whoever = f"whoever reaches {spell_address(host, port)} can start runs"
+        warn(f"{whoever}: put a proxy before it that lets /v1/fleet/ through alone")
     end_on_termination()
     with _metrics(metrics, lambda: server_status.facts(folder)):
-        ServerProcess(folder, _tell).run()
-    status([str(folder.path)])
+        ServerProcess(folder, _tell, new_log).run()
+    # What it ends with says how the run went: systemd starts it again after anything but 0.
+    _print_state(server_status.sentences(folder), server_status.facts(folder)["problems"])
 
 
 def site(arguments: list[str]) -> None:
-    """Run a site."""
+    """At each site, with the folder that it received: run the site until it is stopped."""
     config = parse("deploy site", SiteConfig, arguments)
     require(config.threads >= 1, f"threads must be at least 1, not {config.threads}")
     if config.device != "cpu":
@@ -160,12 +160,12 @@ def site(arguments: list[str]) -> None:
     process = SiteProcess(place, config.data, config.threads, _tell, config.supernode, config.alone, config.device)
     console.print(what_leaves(place), soft_wrap=True, markup=False)
     end_on_termination()
-    with _metrics(config.metrics, lambda: site_status.facts(place)):
+    with _metrics(config.metrics, lambda: site_status.facts(place, is_running=True)):
         process.run()
 
 
 def status(arguments: list[str]) -> None:
-    """Show the progress of a federation."""
+    """At the server or at a site, at any time: show how far it is; ends with 1 if something is wrong."""
     config = parse("deploy status", StatusConfig, arguments)
     from fedfomo.deployment import site_status
     from fedfomo.deployment import status as server_status
@@ -183,10 +183,14 @@ def status(arguments: list[str]) -> None:
     if config.json:
         sys.stdout.write(to_json(facts, indent=1) + "\n")
     else:
-        for sentence in (*sentences, *(f"PROBLEM: {problem}" for problem in facts["problems"])):
-            console.print(sentence, soft_wrap=True, markup=False)
+        _print_state(sentences, facts["problems"])
     if facts["problems"]:
         raise SystemExit(1)
+
+
+def _print_state(sentences: Iterable[str], problems: Iterable[str]) -> None:
+    for sentence in (*sentences, *(f"PROBLEM: {problem}" for problem in problems)):
+        console.print(sentence, soft_wrap=True, markup=False)
 
 
 def what_leaves(site: SiteFolder) -> str:

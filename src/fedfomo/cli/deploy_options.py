@@ -30,7 +30,7 @@ class InitConfig:
 class AddSiteConfig:
     """Add a site to a federation, which may be running."""
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """The site's name."""
     folder: Path = FOLDER
     """The federation's folder."""
@@ -45,7 +45,7 @@ class RemoveSiteConfig(AddSiteConfig):
 class RenewConfig:
     """Make a site's keys anew, or without a name the server's certificate, for the address in federation.toml."""
 
-    name: Annotated[str, tyro.conf.Positional] = ""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
     """The site whose keys are replaced: the old ones are not let in any more."""
     folder: Path = FOLDER
     """The federation's folder."""
@@ -55,7 +55,7 @@ class RenewConfig:
 class FolderConfig:
     """Name a federation."""
 
-    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FEDERATION")] = FOLDER
     """The federation's folder."""
 
 
@@ -77,9 +77,9 @@ class RunConfig:
     lets them; started again, it goes on from the last complete round. One runs at a time.
     """
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """The experiment's name."""
-    folder: Annotated[Path, tyro.conf.Positional] = FOLDER
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FEDERATION")] = FOLDER
     """The federation's folder."""
     config: Path | None = None
     """A TOML file: method, rounds, training and what else differs from federation.toml."""
@@ -95,7 +95,7 @@ class RunConfig:
 class SiteConfig:
     """Run a site until it is stopped."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SITE")]
     """The folder that the site received."""
     data: Path | None = None
     """Where the site's data are; passed to its data.py."""
@@ -112,13 +112,15 @@ class SiteConfig:
 
 
 @dataclass(frozen=True)
-class StatusConfig(FolderConfig):
+class StatusConfig:
     """Show the progress of a federation, or in a site's folder that of the site; end with 1 if something is wrong.
 
     That is a federation in which no round is complete for too long, a delivery log that was tampered with, or a site
     that is not running, or not let in.
     """
 
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FEDERATION|SITE")] = FOLDER
+    """The federation's folder, or a site's."""
     json: bool = False
     """Show it as JSON, for programs."""
     experiment: str | None = None

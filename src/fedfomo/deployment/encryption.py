@@ -15,7 +15,7 @@ from pathlib import Path
 from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
-from fedfomo.errors import require
+from fedfomo.errors import reading, require
 from fedfomo.io import PRIVATE, write_atomically
 
 
@@ -39,9 +39,10 @@ class MessageCipher:
 
     @classmethod
     def read(cls, path: Path) -> MessageCipher:
-        """Read a private key; refuse one that others can read."""
+        """Read a private key; refuse one that others can read, and what is no key."""
         require_private(path)
-        return cls(bytes.fromhex(path.read_text()))
+        with reading(path, "restore it from a copy"):
+            return cls(bytes.fromhex(path.read_text()))
 
     @property
     def public_key(self) -> str:
@@ -65,9 +66,10 @@ class MessageCipher:
 
 
 def require_private(*paths: Path) -> None:
-    """Refuse to use private keys that other accounts of this machine can read, or write."""
+    """Refuse to use private keys that are missing, or that other accounts of this machine can read, or write."""
     for path in paths:
-        is_open = path.exists() and path.stat().st_mode & 0o077
+        require(path.is_file(), f"{path}, a private key, is missing: restore it from a copy")
+        is_open = path.stat().st_mode & 0o077
         remedy = f"chmod 600 {path}; if others may have read it, have it replaced (`fedfomo deploy renew`)"
         require(not is_open, f"{path} is a private key, and other accounts can read or change it: {remedy}")
 

@@ -6,6 +6,7 @@ in words that the site's people can act upon.
 
 from __future__ import annotations
 
+import ssl
 import time
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -49,10 +50,12 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.settings import SiteFolder
+from fedfomo.errors import damaged, reading
 from fedfomo.io import PRIVATE, write_atomically
 
 SOON = 0.1  # seconds before a piece of a message that the server is still sending is asked for again
 UNAUTHORIZED, NOT_LET_IN = 401, 412  # answers of the SuperLink
+RESTORE = "restore it from a copy, or ask who runs the server for new keys"
 PULL = 600.0  # seconds that a message may take to arrive whole
 
 
@@ -64,15 +67,21 @@ class FleetConnection:
     """What a site exchanges with the SuperLink."""
 
     def __init__(self, site: SiteFolder) -> None:
+        site.require_files()
         self._site = site
         self._card = site.card()
         self._private, self._public = generate_key_pairs() if self._card.plaintext else _keys(site.key)
-        self._client = FleetHttpClient.from_server_address(
-            self._card.address,
-            self._card.plaintext,
-            None if self._card.plaintext else site.ca.read_bytes(),
-            [RuntimeVersionHttpInterceptor("SuperNode"), NodeAuthHttpInterceptor(self._private, self._public)],
-        )
+        authority = None if self._card.plaintext else site.ca.read_bytes()
+        interceptors = [
+            RuntimeVersionHttpInterceptor("SuperNode"),
+            NodeAuthHttpInterceptor(self._private, self._public),
+        ]
+        try:
+            self._client = FleetHttpClient.from_server_address(
+                self._card.address, self._card.plaintext, authority, interceptors
+            )
+        except (ssl.SSLError, ValueError) as error:
+            raise damaged(site.ca, RESTORE, error) from error
         self._node: Node | None = None
         self._heartbeat = HeartbeatSender(self._is_heard)
 
@@ -168,7 +177,10 @@ class FleetConnection:
                 return f"this machine's clock is {ahead:+.0f} s from the server's: {CLOCK_RULE}; set the clock"
             if code in (UNAUTHORIZED, NOT_LET_IN):
                 return IN_USE if self._is_known() else UNKNOWN
-            return f"the server at {address} answers with {code}: no server of a federation, or a proxy before none"
+            return (
+                f"the server at {address} answers with {code}:"
+                " this is not a fedfomo server, or a proxy whose server is down"
+            )
         if "CERTIFICATE_VERIFY_FAILED" in text:
             return (
                 f"what answers at {address} shows no certificate that {self._site.ca.name} vouches for ({text}): {CA}"
@@ -209,7 +221,8 @@ CA = (
 
 def _keys(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
     require_private(path)
-    key = load_ssh_private_key(path.read_bytes(), None)
+    with reading(path, RESTORE):
+        key = load_ssh_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise LinkError(f"{path} holds no key of the right kind: ask for the site's folder again")
     return key, key.public_key()

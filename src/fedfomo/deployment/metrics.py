@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from fedfomo.errors import InputError, require
+
 HELP = {
     "rounds_done": "Rounds that are complete.",
     "rounds": "Rounds of the federation.",
@@ -34,7 +36,7 @@ def exposition(facts: Mapping[str, Any]) -> str:
         if value is None:
             continue
         number = value if isinstance(value, int | float) else len(value)
-        lines += [f"# HELP fedfomo_{name} {words}", f"# TYPE fedfomo_{name} gauge", f"fedfomo_{name} {float(number):g}"]
+        lines += [f"# HELP fedfomo_{name} {words}", f"# TYPE fedfomo_{name} gauge", f"fedfomo_{name} {float(number)!r}"]
     return "\n".join(lines) + "\n"
 
 
@@ -55,9 +57,18 @@ def metrics_endpoint(port: int, facts: Callable[[], Mapping[str, Any]]) -> Gener
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing: it is asked every few seconds."""
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+    with _listen(port, Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server.server_address[1]
         finally:
             server.shutdown()
+
+
+def _listen(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    require(0 <= port <= 65535, f"--metrics must be a port, 1 to 65535, or 0 for none, not {port}")
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        reason = f"port {port} of 127.0.0.1 cannot be used ({error.strerror})"
+        raise InputError(f"{reason}: give --metrics another, or stop what uses it") from error

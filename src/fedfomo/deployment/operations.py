@@ -6,23 +6,25 @@ import sys
 from base64 import b64encode
 from pathlib import Path
 
-from fedfomo.deployment.settings import FederationFolder, host_and_port
+from fedfomo.deployment.addresses import host_and_port, spell_address
+from fedfomo.deployment.settings import FederationFolder
 from fedfomo.io import write_atomically
 
 TEMPLATES = Path(__file__).parent / "templates" / "operations"
 
 
-def write_operations(folder: FederationFolder) -> None:
-    """Write all of them into the federation's folder."""
+def write_operations(folder: FederationFolder, home: Path | None = None) -> None:
+    """Write all of them into the federation's folder, for the place that it has or will have."""
     config = folder.config()
     host, port = host_and_port(config.address)
-    listen_host, listen_port = config.listens_on
+    is_ipv6 = ":" in host
     words = {
-        "@FOLDER@": str(folder.path),
+        "@FOLDER@": str(home or folder.path),
         "@FEDFOMO@": str(Path(sys.executable).parent / "fedfomo"),
-        "@HOST@": host,
+        "@HOST@": f"[{host}]" if is_ipv6 else host,
         "@PORT@": str(port),
-        "@LISTEN@": f"{listen_host}:{listen_port}",
+        "@OUTSIDE@": f"[::]:{port}" if is_ipv6 else str(port),
+        "@LISTEN@": spell_address(*config.reached_on),
     }
     folder.operations.mkdir(mode=0o700, exist_ok=True)
     for template in TEMPLATES.iterdir():

@@ -145,9 +145,9 @@ def _apart(flat: Mapping[str, Tensor]) -> Flat:
 
 
 ECHOED = ("federation", "experiment", "attempt", "round", "kind", "slot")
+"""What an answer repeats of its request's header."""
 MOST_METRICS = 20  # that a site may tell of
 LONGEST_METRIC = 100  # characters of a name
-"""What an answer repeats of its request's header."""
 
 
 def read_message(schema: Any, flat: Mapping[str, Tensor], limit: float) -> Any:

@@ -10,6 +10,7 @@ import ipaddress
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedfomo.deployment.addresses import ALL, host_and_port
 from fedfomo.deployment.encryption import MessageCipher, write_key
 from fedfomo.deployment.operations import write_keys, write_operations
 from fedfomo.deployment.settings import (
@@ -28,10 +30,9 @@ from fedfomo.deployment.settings import (
     Site,
     SiteFolder,
     SiteIdentity,
-    host_and_port,
 )
 from fedfomo.errors import require, unknown
-from fedfomo.io import PRIVATE, write_atomically
+from fedfomo.io import PRIVATE, make_folder, write_atomically
 from fedfomo.runs.config_io import write_toml
 
 YEARS = 5
@@ -44,6 +45,7 @@ def provision(
     """Make a federation's folder: authority, server, one folder a site, and templates of what is to be written."""
     require(not folder.path.exists(), f"{folder.path} exists: choose another folder, or `fedfomo deploy add-site`")
     require(len(names) > 0, "give at least one site")
+    check_names(names)
     require(model is None or model.is_file(), f"there is no file {model}")
     for k, name in enumerate(names):
         _check_name(name, names[:k])
@@ -53,12 +55,25 @@ def provision(
     from fedfomo.deployment.allowed_methods import make_method  # imports torch, which adding a site need not wait for
 
     make_method(config.method, config.options)  # refuse before anything is written, or handed out
-    for private in (folder.path, folder.authority, folder.server, folder.sites):
-        private.mkdir(parents=True, mode=0o700)
+    make_folder(folder.path.parent)
+    # In a folder beside it, with a name that nothing else has: what fails, or is killed, leaves no half federation.
+    unfinished = tempfile.mkdtemp(prefix=f"{folder.path.name}.", suffix=".unfinished", dir=folder.path.parent)
+    try:
+        _fill(FederationFolder(Path(unfinished)), names, config, model or TEMPLATES / "model.py", folder.path)
+        Path(unfinished).rename(folder.path)
+    except BaseException:
+        shutil.rmtree(unfinished)
+        raise
+
+
+def _fill(folder: FederationFolder, names: Sequence[str], config: FederationConfig, model: Path, home: Path) -> None:
+    """Write all that a federation's folder holds, for the place where it will be."""
+    for private in (folder.authority, folder.server, folder.sites):
+        private.mkdir(mode=0o700)
     folder.settings.write_text(write_toml(config))
-    shutil.copy(model or TEMPLATES / "model.py", folder.model)
+    shutil.copy(model, folder.model)
     authority_key = ec.generate_private_key(ec.SECP384R1())
-    authority = _certificate("fedfomo authority", authority_key, None, None)
+    authority = _certificate(["fedfomo authority"], authority_key, None, None)
     write_atomically(folder.authority / "ca.key", _pem(authority_key), mode=PRIVATE)
     certificate = authority.public_bytes(serialization.Encoding.PEM)
     for place in (folder.authority, folder.server):
@@ -68,15 +83,16 @@ def provision(
     folder.write_registry(secrets.token_hex(16), [])
     for name in names:
         add_site(folder, name)
-    write_operations(folder)
+    write_operations(folder, home)
 
 
 def write_server_certificate(
     folder: FederationFolder, authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey
 ) -> None:
-    """Make the server's key, and a certificate for the address that the settings name."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    certificate = _certificate(host_and_port(folder.config().address)[0], key, authority, authority_key)
+    """Make the server's key, and a certificate for the addresses that the settings name."""
+    key, config = ec.generate_private_key(ec.SECP384R1()), folder.config()
+    hosts = [host_and_port(config.address)[0], *({config.listens_on[0]} - ALL.keys())]
+    certificate = _certificate(hosts, key, authority, authority_key)
     write_atomically(folder.server / "server.key", _pem(key), mode=PRIVATE)
     write_atomically(folder.server / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
 
@@ -142,19 +158,25 @@ def write_site_keys(folder: FederationFolder, name: str, place: SiteFolder) -> t
     return pem, seal
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names that no site can have, and one that is given twice."""
+    for number, name in enumerate(names):
+        _check_name(name, names[:number])
+
+
 def _check_name(name: str, taken: Sequence[str]) -> None:
     require(re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) is not None, f"site name '{name}': use a-z, 0-9, - and _")
     require(name not in taken, f"site '{name}' exists already")
 
 
 def _certificate(
-    name: str,
+    names: Sequence[str],
     key: ec.EllipticCurvePrivateKey,
     issuer: x509.Certificate | None,
     issuer_key: ec.EllipticCurvePrivateKey | None,
 ) -> x509.Certificate:
-    """Sign a certificate: an authority's own, or with an issuer, a server's."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    """Sign a certificate: an authority's own, or with an issuer, a server's, for all hosts that are named."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     now = datetime.now(UTC)
     signing_key = issuer_key or key
     signer = x509.SubjectKeyIdentifier.from_public_key(signing_key.public_key())
@@ -172,9 +194,9 @@ def _certificate(
         .add_extension(_usage(is_authority=issuer is None), critical=True)
     )
     if issuer is not None:
-        names = {name, "localhost", "127.0.0.1", "::1"}  # the server's own processes reach it on this machine
+        hosts = {*names, "localhost", "127.0.0.1", "::1"}  # the server's own processes reach it on this machine
         builder = builder.add_extension(
-            x509.SubjectAlternativeName([_general_name(one) for one in sorted(names)]), critical=False
+            x509.SubjectAlternativeName([general_name(host) for host in sorted(hosts)]), critical=False
         ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return builder.sign(signing_key, hashes.SHA384())
 
@@ -193,7 +215,8 @@ def _usage(is_authority: bool) -> x509.KeyUsage:
     )
 
 
-def _general_name(name: str) -> x509.GeneralName:
+def general_name(name: str) -> x509.GeneralName:
+    """Return a host as certificates have it: an IP address, or a name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

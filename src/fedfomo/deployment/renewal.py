@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.operations import write_keys, write_operations
-from fedfomo.deployment.provisioning import write_server_certificate, write_site_keys
+from fedfomo.deployment.provisioning import general_name, write_server_certificate, write_site_keys
 from fedfomo.deployment.settings import FederationFolder, SiteFolder
-from fedfomo.errors import require, unknown
+from fedfomo.errors import reading, require, unknown
 
 WARNED = 60  # days before a certificate ends
 
@@ -40,8 +40,9 @@ def renew_site(folder: FederationFolder, name: str) -> Path:
         sites = folder.registry()
         if name not in {site.name for site in folder.members()}:
             raise unknown("site", name, [site.name for site in folder.members()])
-        place = SiteFolder(folder.sites / f"{name}-renewed")
-        shutil.rmtree(place.path, ignore_errors=True)
+        place = SiteFolder(folder.sites / f"{name}.renewed")  # no site's own: names have no dot
+        if place.path.exists():
+            shutil.rmtree(place.path)
         place.path.mkdir(mode=0o700, parents=True)
         key, seal = write_site_keys(folder, name, place)
         folder.write_registry(
@@ -51,11 +52,21 @@ def renew_site(folder: FederationFolder, name: str) -> Path:
     return place.path
 
 
+def require_names(certificate: Path, host: str) -> None:
+    """Refuse a server's certificate that was made for other hosts than the one it is to be reached by."""
+    with reading(certificate, "make another by `fedfomo deploy renew`"):
+        known = x509.load_pem_x509_certificate(certificate.read_bytes())
+        names = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    remedy = "`fedfomo deploy renew` makes one for the address and listen of federation.toml"
+    require(general_name(host) in names, f"{certificate} is not for {host}: {remedy}")
+
+
 def expiring(*certificates: Path) -> Iterator[str]:
     """Say which certificates end soon, or have ended."""
     for path in certificates:
         if path.exists():
-            ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+            with reading(path, "restore it from a copy"):
+                ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
             days = (ends - datetime.now(UTC)).days
             if days < WARNED:
                 yield f"{path.name} {'ends' if days >= 0 else 'has ended'} on {ends:%Y-%m-%d}: `fedfomo deploy renew`"

@@ -50,7 +50,7 @@ def load_federation(folder: FederationFolder) -> ReportInput:
         clients=[ClientFacts(name, None, None, tested[number]) for number, name in enumerate(names)],
         lines=lines,
         seconds={},
-        ended={label_of(config.method): _ended(scores, result["traffic"])} if is_finished else {},
+        ended={label_of(config.method): _ended(scores, result)} if is_finished else {},
         affinity=None if affinity is None else [[affinity[one.slot][other.slot] for other in sites] for one in sites],
         mixing=None,
         own_targets=False,
@@ -82,8 +82,10 @@ def _score(reported: Mapping[str, Any] | None) -> Score:
     return Score(math.nan, math.nan, 0) if reported is None else Score.from_dict(reported)
 
 
-def _ended(scores: Mapping[int, Score], traffic: Mapping[str, Any]) -> FinalResult:
-    return FinalResult(scores, traffic["bytes_down"] + traffic["bytes_up"], gradients=0, examples=None)
+def _ended(scores: Mapping[int, Score], result: Mapping[str, Any]) -> FinalResult:
+    bytes_moved = result["traffic"]["bytes_down"] + result["traffic"]["bytes_up"]
+    is_of_sets = bool(result.get("is_of_sets"))  # older servers do not say it
+    return FinalResult(scores, bytes_moved, gradients=0, examples=None, is_of_sets=is_of_sets)
 
 
 def _notes(sites: Sequence[Site], lines: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> list[str]:

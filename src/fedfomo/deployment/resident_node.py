@@ -27,6 +27,8 @@ from fedfomo.deployment.fleet_connection import FleetConnection, LinkError
 from fedfomo.deployment.flower_records import content_of, deadline, introduction, record_of
 from fedfomo.deployment.settings import SITE_VARIABLE, SiteFolder
 from fedfomo.deployment.site_status import is_finished
+from fedfomo.deployment.subprocesses import ends_in_one_line
+from fedfomo.errors import InputError, sentence_of
 from fedfomo.io import printable, write_atomically
 
 SHORTEST, LONGEST, GROWTH = 0.2, 2.0, 1.2  # seconds between looks for a request: the longer nothing comes, the fewer
@@ -52,11 +54,14 @@ class ResidentNode:
     def run(self) -> None:
         """Work until told to stop; whatever happens to the connection, it is made anew."""
         while not self._stop.is_set():
-            connection = self.connect()
+            connection = None
             try:
+                connection = self.connect()
                 connection.activate()
                 self._say("on line: waiting for the server's requests")
                 self._serve(connection)
+            except InputError as error:  # something is wrong with the site's own folder
+                self._say(f"{sentence_of(error)}; trying again", is_fault=True)
             except LinkError as error:
                 self._say_apart(f"{error}; trying again")
             except httpx.HTTPStatusError as error:  # it is struck off, or the SuperLink is another one
@@ -64,7 +69,8 @@ class ResidentNode:
             except (httpx.HTTPError, OSError) as error:
                 self._say_apart(f"the connection to the server broke ({type(error).__name__}); trying again")
             finally:
-                connection.close()
+                if connection is not None:
+                    connection.close()
             self._stop.wait(PAUSE)
 
     def connect(self) -> FleetConnection:
@@ -151,4 +157,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ends_in_one_line():
+        main()

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fedfomo.deployment.addresses import spell_address
+from fedfomo.deployment.audit_log import begin_anew
 from fedfomo.deployment.encryption import require_private
 from fedfomo.deployment.progress import Progress
+from fedfomo.deployment.renewal import require_names
 from fedfomo.deployment.settings import EXPERIMENT_VARIABLE, SERVER_VARIABLE, FederationFolder
 from fedfomo.deployment.subprocesses import (
     ProcessGroup,
@@ -34,8 +37,9 @@ Notify = Callable[[str], None]
 class ServerProcess:
     """The processes of a federation's server."""
 
-    def __init__(self, folder: FederationFolder, notify: Notify) -> None:
+    def __init__(self, folder: FederationFolder, notify: Notify, new_log: bool = False) -> None:
         self._folder = folder
+        self._new_log = new_log
         self._config = folder.config()
         self._notify = notify
         self._progress = Progress(folder, notify)
@@ -54,7 +58,9 @@ class ServerProcess:
 
     def run(self) -> None:
         """Keep SuperLink and run going until the federation is finished."""
-        with exclusive_supervisor(self._folder.path, SERVER_VARIABLE):
+        with self._log, exclusive_supervisor(self._folder.path, SERVER_VARIABLE):
+            if self._new_log:
+                begin_anew(self._folder.deliveries)
             self._folder.failure.unlink(missing_ok=True)
             self._folder.note_latest()
             try:
@@ -70,7 +76,6 @@ class ServerProcess:
                 self._progress.tell()
             finally:
                 self._end_link()
-                self._log.close()
 
     def _go_on(self) -> None:
         """Restart whatever has died."""
@@ -109,9 +114,13 @@ class ServerProcess:
 
     def _start_link(self) -> None:
         host, port = self._config.listens_on
-        require(not answers(host, port), f"{host}:{port} is in use: choose another address, or stop what uses it")
+        near = self._config.reached_on
+        address = spell_address(host, port)
+        require(not answers(*near), f"{address} is in use: choose another address, or stop what uses it")
         server = self._folder.server
         require_private(server / "server.key", server / "sealing.key")
+        if not self._config.plaintext:
+            require_names(server / "server.crt", near[0])
         security = [
             "--ssl-ca-certfile",
             str(server / "ca.crt"),
@@ -132,13 +141,12 @@ class ServerProcess:
         self._link = ProcessGroup(command, self._environment, self._log)
         self._registered, self._keys, self._overdue, self._leaving = {}, {}, {}, {}
         link = self._link
-        started = wait_until(lambda: answers(host, port) or link.exit_code is not None, START)
+        started = wait_until(lambda: answers(*near) or link.exit_code is not None, START)
         is_up = started and link.exit_code is None
         require(is_up, f"the SuperLink does not start; {self._log.name} says why")
         authority = None if self._config.plaintext else (server / "ca.crt").read_bytes()
-        near = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - where all addresses are bound
-        self._control = SuperLinkControl(f"{near}:{port}", authority)
-        self._notify(f"the SuperLink listens on {host}:{port}")
+        self._control = SuperLinkControl(spell_address(*near), authority)
+        self._notify(f"the SuperLink listens on {address}")
 
     def _end_link(self) -> None:
         if self._control is not None:

@@ -10,8 +10,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.client import ClientId, FederationInfo
+from fedfomo.core.metrics import Metrics
 from fedfomo.core.round import (
     CommunicationCost,
     Federation,
@@ -61,11 +62,19 @@ def serve(grid: MessageGrid, folder: FederationFolder) -> None:
     try:
         present = tuple(sorted(site.slot for site in folder.members()))
         start = FederationInfo(initial, own.model.layout, config.max_sites, config.rounds, present=present)
-        is_share = own.model.metrics.leading == "accuracy"
-        run = _ServerRun(grid, folder, config, algorithm, start, starts, layout_digest(own.model), is_share, run_dir)
+        metrics, layout = own.model.metrics, layout_digest(own.model)
+        run = _ServerRun(grid, folder, config, algorithm, start, starts, layout, metrics, run_dir)
         run.finish(run.run())
     finally:
         run_dir.close()
+
+
+@dataclass(frozen=True)
+class _Present:
+    """Who is on line, and who is not, by name."""
+
+    online: list[str]
+    missing: list[str]
 
 
 class _ServerRun(Runner):
@@ -80,7 +89,7 @@ class _ServerRun(Runner):
         start: FederationInfo,
         starts: Mapping[ClientId, Tensor],  # of sites that start from a model of their own
         layout: str,
-        is_share: bool,
+        metrics: Metrics,
         run_dir: RunDirectory,
     ) -> None:
         federation = Federation(algorithm, config.max_sites, len(start.initial), config.seed)
@@ -89,6 +98,7 @@ class _ServerRun(Runner):
         self._config = config
         self._start = start
         self._layout = layout
+        self._metrics = metrics
         self._run_dir = run_dir
         self._cohort: list[ClientId] = []  # of the last round
         self._seconds = 0.0  # that it took
@@ -118,7 +128,7 @@ class _ServerRun(Runner):
             starts,
             config.deadline,
             config.min_clients,
-            is_share,
+            is_share=metrics.leading == "accuracy",
         )
 
     def start_server(self) -> Any:
@@ -131,12 +141,8 @@ class _ServerRun(Runner):
         self._transport.attempt = max(self._connections.latest_attempt + 1, int(1000 * time.time()))
         closes, told = time.monotonic() + self._config.startup_timeout, None
         while True:
-            online, members = self._connections.online(), self._folder.members()
-            here = [site.name for site in members if site.slot in online]
-            if here != told:
-                told = here
-                self._tell_waiting(rounds_done, here, [site.name for site in members if site.slot not in online])
-            if len(here) == len(members) or time.monotonic() >= closes:
+            told = self._tell_who_waits(rounds_done, self._connections.online(), told)
+            if not told.missing or time.monotonic() >= closes:
                 return
             time.sleep(POLL)
 
@@ -159,7 +165,7 @@ class _ServerRun(Runner):
         """
         config, least, pause = self._config, self._config.min_clients, POLL
         while True:
-            self._transport.nodes = self._at_least(config.min_clients)
+            self._transport.nodes = self._at_least(config.min_clients, round)
             state = self._of_members(state)  # it may have been a long wait
             online = sorted(self._transport.nodes)
             drawn = sample_clients(len(online), config.participation, config.seed, round, least)
@@ -192,16 +198,30 @@ class _ServerRun(Runner):
             "without_last_update": sorted(members - {names[slot] for slot in self._transport.answered}),
             "left": sorted(set(names.values()) - members),
             "refusals": {names[slot]: number for slot, number in last.refusals.items()},
+            "is_of_sets": not self._metrics.is_per_example,
             "traffic": asdict(traffic),
             "sites": {name: slot for slot, name in names.items()},
             "affinity": None if affinity is None else affinity.dense().tolist(),
         }
         write_atomically(self._folder.result, to_json(result, indent=1).encode(), mode=PRIVATE)
 
-    def _at_least(self, min_clients: int) -> Mapping[ClientId, int]:
+    def _at_least(self, min_clients: int, rounds_done: int) -> Mapping[ClientId, int]:
+        told = None
         while len(nodes := self._connections.online()) < min_clients:
+            told = self._tell_who_waits(rounds_done, nodes, told)
             time.sleep(POLL)
         return nodes
+
+    def _tell_who_waits(self, rounds_done: int, online: Collection[ClientId], told: _Present | None) -> _Present:
+        """Say who is on line and who is not, if that is another word than the one before; return it."""
+        members = self._folder.members()
+        here, missing = (
+            [site.name for site in members if (site.slot in online) == is_here] for is_here in (True, False)
+        )
+        present = _Present(here, missing)
+        if present != told:
+            self._tell_waiting(rounds_done, present)
+        return present
 
     def _of_members(self, state: Any) -> Any:
         return self.federation.algorithm.forget_clients(state, {site.slot for site in self._folder.members()})
@@ -221,10 +241,16 @@ class _ServerRun(Runner):
             "bytes_received": self._connections.bytes_received,
         }
 
-    def _tell_waiting(self, rounds_done: int, online: list[str], missing: list[str]) -> None:
-        status = {"rounds_done": rounds_done, "rounds": self._config.rounds, "online": online, "missing": missing}
-        times = {"since": self._since, "time": time.time()}
-        write_atomically(self._folder.status, json.dumps({**status, **times}, indent=1).encode())
+    def _tell_waiting(self, rounds_done: int, present: _Present) -> None:
+        status = {
+            "rounds_done": rounds_done,
+            "rounds": self._config.rounds,
+            **asdict(present),
+            "least": self._config.min_clients,
+            "since": self._since,
+            "time": time.time(),
+        }
+        write_atomically(self._folder.status, json.dumps(status, indent=1).encode())
 
     def _tell_status(
         self,

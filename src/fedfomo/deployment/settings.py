@@ -17,6 +17,7 @@ import tyro
 
 from fedfomo.core.local_training import Sgd
 from fedfomo.core.method_names import DEFAULT_METHOD
+from fedfomo.deployment.addresses import ALL, check_address, host_and_port, is_loopback
 from fedfomo.errors import reading, require
 from fedfomo.io import lock, write_atomically
 from fedfomo.privacy.config import Privacy
@@ -51,8 +52,8 @@ class FederationConfig:
     address: str = "127.0.0.1:8443"
     """Address at which sites reach the server: host:port."""
     listen: str = ""
-    """Address on which the server listens; by default on this machine only, and where sites come from elsewhere, on a
-    port 1000 above theirs, which a proxy has."""
+    """Address on which the server listens. By default 127.0.0.1. If --address is another machine's, port + 1000: nginx
+    listens on --address and forwards there."""
     min_clients: int = 2
     """A round with fewer answers than this is repeated."""
     deadline: float = 600.0
@@ -79,29 +80,28 @@ class FederationConfig:
         require(self.bits in (8, 16, 32), f"bits must be 8, 16 or 32, not {self.bits}")
         require(self.norm_bound > 0, f"norm_bound must be above 0, not {self.norm_bound}")
         for name, address in (("address", self.address), ("listen", self.listen)):
-            host, port = host_and_port(address) if address else ("127.0.0.1", 1)
-            require(bool(host) and 0 < port < 65536, f"{name} must be host:port, not '{address}'")
-            require(is_loopback(host) or not self.plaintext, f"plaintext is for this machine alone, not for {host}")
+            if address or name == "address":
+                check_address(name, address)
+                host = host_and_port(address)[0]
+                require(is_loopback(host) or not self.plaintext, f"plaintext is for this machine alone, not for {host}")
 
     @property
     def listens_on(self) -> tuple[str, int]:
         """Host and port that the server binds."""
-        return host_and_port(self.listen) if self.listen else ("127.0.0.1", host_and_port(self.address)[1])
+        if self.listen:
+            return host_and_port(self.listen)
+        host, port = host_and_port(self.address)
+        return "::1" if host == "::1" else "127.0.0.1", port
+
+    @property
+    def reached_on(self) -> tuple[str, int]:
+        """Host and port by which the server's own machine reaches it."""
+        host, port = self.listens_on
+        return ALL.get(host, host), port
 
 
 SHARED = ("address", "listen", "max_sites", "plaintext")
 """Settings that are those of the federation, in all of its experiments."""
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Return the two parts of an address; port 0 if it has none."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port) if port.isdigit() else 0
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a host."""
-    return host in ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -264,6 +264,17 @@ class SiteFolder(_ExperimentFolder):
         require(self._card.exists(), f"{self.path} is no site's folder: it has no site.json")
         with reading(self._card, "ask for the site's folder again"):
             return SiteIdentity(**json.loads(self._card.read_bytes()))
+
+    def require_files(self) -> None:
+        """Refuse a folder that lacks what no site can do without."""
+        renewed = "restore it from a copy, or have the site's keys renewed by `fedfomo deploy renew` at the server"
+        remedies = {
+            **dict.fromkeys((self.ca, self.key, self.seal), renewed),
+            self.model: "copy the federation's model.py there",
+            self.data: "restore it from a copy, or write it anew: load_data(folder, site) returns this site's data",
+        }
+        for path, remedy in remedies.items():
+            require(path.is_file(), f"{path} is missing: {remedy}")
 
     @property
     def has_taken_part(self) -> bool:

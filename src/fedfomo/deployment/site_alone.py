@@ -6,7 +6,6 @@ records. It takes nothing from others, and nothing of it leaves.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -29,10 +28,12 @@ from fedfomo.deployment.settings import (
     THREADS_VARIABLE,
     SiteFolder,
 )
+from fedfomo.deployment.site_records import examined
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
+from fedfomo.deployment.subprocesses import ends_in_one_line
 from fedfomo.deployment.user_model import load_model, load_own_data
-from fedfomo.io import read_json, write_atomically
+from fedfomo.io import read_json, to_json, write_atomically
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.simulate import simulate
@@ -59,10 +60,10 @@ def train_alone(site: SiteFolder, data: Path | None) -> None:
     facts = {
         "rounds": asked["rounds"],
         "score": own.model.score(theta, examples.test).as_dict(),
-        "figures": own.model.figures(theta, examples.test).tolist(),
+        **examined(own.model, theta, examples.test),
         "training": None if own.trainer else asdict(Sgd(**asked["training"])),
     }
-    write_atomically(site.alone / "result.json", json.dumps(facts).encode())
+    write_atomically(site.alone / "result.json", to_json(facts).encode())
 
 
 def main() -> None:
@@ -83,4 +84,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ends_in_one_line():
+        main()

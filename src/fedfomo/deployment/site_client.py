@@ -54,14 +54,13 @@ from fedfomo.deployment.site_records import keep_model, keep_training, note_scor
 from fedfomo.deployment.site_report import conclude
 from fedfomo.deployment.site_state import SiteMemory
 from fedfomo.deployment.site_task import Task
-from fedfomo.deployment.subprocesses import LARGEST_LOG
+from fedfomo.deployment.subprocesses import LARGEST_LOG, ends_in_one_line
 from fedfomo.deployment.user_model import UserModel, layout_digest, load_model, load_own_data
 from fedfomo.deployment.worker_ipc import receive
 from fedfomo.errors import InputError, require
 from fedfomo.simulation.problem import check_trainer, private_part
 
 log = logging.getLogger(__name__)
-
 
 Tell = Callable[[str], None]
 
@@ -144,9 +143,19 @@ class SiteClient:
             self._memory.keep(request.header["round"], pack_memory(outcome), name, answer)
         note_scores(self._site, task, outcome, answer.tensors)
         self._tell(progress(task, outcome))
-        if not task.trains and (sentence := conclude(self._site)) is not None:
-            self._tell(sentence)
+        if not task.trains:
+            self._conclude()
         return answer
+
+    def _conclude(self) -> None:
+        """Write the report if it is due; the update is done, and stays so, if the report cannot be written."""
+        try:
+            sentence = conclude(self._site)
+        except Exception as error:
+            log.exception("the report cannot be written")
+            sentence = f"the report cannot be written ({type(error).__name__}): site.log says why"
+        if sentence is not None:
+            self._tell(sentence)
 
     def _run(self, task: Task, privacy: SitePrivacy) -> ClientOutcome:
         """Do what was asked; the queries that takes are in the site's ledger when this returns."""
@@ -286,4 +295,5 @@ class Worker:
 
 
 if __name__ == "__main__":
-    receive(Path(os.environ[WORKER_VARIABLE]), Worker.here().handle)
+    with ends_in_one_line():
+        receive(Path(os.environ[WORKER_VARIABLE]), Worker.here().handle)

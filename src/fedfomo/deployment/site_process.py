@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,10 +29,13 @@ from fedfomo.deployment.subprocesses import (
     rotate,
     sleep,
 )
+from fedfomo.errors import require
 
 Notify = Callable[[str], None]
 
-RESTART = 5.0  # seconds before a process is started again
+RESTART = 5.0  # seconds before a process is started again; twice as long each further time
+MAX_DEATHS = 5  # of a process, without an answer of the site between them
+LONG = 3600.0  # seconds after which a death is no sign that the next is near
 
 
 class _Beside:
@@ -61,6 +65,29 @@ class _Beside:
             self._group.end()
 
 
+class _Deaths:
+    """Counts how often a process has died in a row: since it last did its work, or ran for long."""
+
+    def __init__(self, site: SiteFolder) -> None:
+        self._site = site
+        self._number = 0
+        self._last = time.monotonic()
+        self._answered = self._answers()
+
+    def count(self) -> int:
+        """Count one more death, and return how many there are."""
+        now, answered = time.monotonic(), self._answers()
+        is_new = answered != self._answered or now - self._last > LONG
+        self._number = 1 if is_new else self._number + 1
+        self._last, self._answered = now, answered
+        return self._number
+
+    def _answers(self) -> tuple[str, int]:
+        """Tell apart how far the site is: its experiment, and what is in its log of answers."""
+        latest = self._site.latest()
+        return latest.experiment, latest.scores.stat().st_size if latest.scores.exists() else 0
+
+
 class SiteProcess:
     """The processes of one site, started again when they die."""
 
@@ -85,6 +112,7 @@ class SiteProcess:
 
     def run(self) -> None:
         """Keep the site going until this process is told to stop."""
+        self._site.require_files()
         require_private(self._site.key, self._site.seal)
         with exclusive_supervisor(self._site.path, SITE_VARIABLE), ExitStack() as stack:
             commands, variables, log = {"node": [sys.executable, "-m", "fedfomo.deployment.resident_node"]}, {}, None
@@ -108,6 +136,7 @@ class SiteProcess:
     ) -> None:
         running = {what: ProcessGroup(command, around, log) for what, command in commands.items()}
         says = "site.log" if log is None else log.name
+        deaths = {what: _Deaths(self._site) for what in commands}
         try:
             while True:
                 sleep(0.5)
@@ -116,10 +145,12 @@ class SiteProcess:
                 if log is not None:
                     rotate(Path(log.name))
                 for what in [what for what, group in running.items() if group.exit_code is not None]:
-                    code = running[what].exit_code
-                    self._notify(f"the {what} ended with {code}: starting it again; {says} may say why")
+                    code, number = running[what].exit_code, deaths[what].count()
                     running[what].end()
-                    sleep(RESTART)
+                    gone = f"the {what} ended with {code}"
+                    require(number < MAX_DEATHS, f"{gone}, {number} times without an answer; {says} may say why")
+                    self._notify(f"{gone}: starting it again; {says} may say why")
+                    sleep(RESTART * 2 ** (number - 1))
                     running[what] = ProcessGroup(commands[what], around, log)
         finally:
             for group in running.values():

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from dataclasses import replace
 from typing import Any
 
 from safetensors.torch import save
+from torch import Tensor
 
 from fedfomo.core import messages
 from fedfomo.core.client_round import ClientOutcome
+from fedfomo.core.data import Examples
 from fedfomo.core.messages import Flat
-from fedfomo.core.model import Score
+from fedfomo.core.model import Model, Score
 from fedfomo.deployment.protocol import bounded
 from fedfomo.deployment.settings import SiteFolder
+from fedfomo.deployment.site_scores import add_line
 from fedfomo.deployment.site_task import Task
+from fedfomo.errors import InputError
 from fedfomo.io import to_json, write_atomically
+
+log = logging.getLogger(__name__)
 
 
 def keep_model(site: SiteFolder, task: Task, outcome: ClientOutcome) -> None:
@@ -32,9 +39,23 @@ def keep_model(site: SiteFolder, task: Task, outcome: ClientOutcome) -> None:
         "round": task.header["round"],
         "rounds": task.header["rounds"],
         "score": score and score.as_dict(),
-        "figures": [] if task.trains else task.model.figures(theta, task.data.test).tolist(),
+        **({"figures": []} if task.trains else examined(task.model, theta, task.data.test)),
     }
     write_atomically(models / "personalised.json", to_json(facts, indent=1).encode())
+
+
+def examined(model: Model, theta: Tensor, test: Examples) -> dict[str, Any]:
+    """Return what the site's report needs for intervals: figures of single examples, or a metric of sets resampled."""
+    found: dict[str, Any] = {"figures": model.figures(theta, test).tolist()}
+    if model.metrics.is_per_example:
+        return found
+    from fedfomo.report.per_example import resamples_of  # needed at the end only, and it imports much
+
+    try:
+        return {**found, "resamples": resamples_of(model, theta, test, client=0)}
+    except InputError as error:  # the site's own metric may fail on a resample: the score stands without an interval
+        log.warning("no interval of the score: %s", error)
+        return {**found, "resamples": []}
 
 
 def note_scores(site: SiteFolder, task: Task, outcome: ClientOutcome, answer: Flat) -> None:
@@ -48,14 +69,15 @@ def note_scores(site: SiteFolder, task: Task, outcome: ClientOutcome, answer: Fl
         "bytes_down": sum(tensor.nbytes for tensor in messages.pack(task.download).values()),
         **{part: score and score_to_dict(score) for part, score in scores.items()},
     }
-    with site.scores.open("a") as file:
-        file.write(to_json(line) + "\n")
+    add_line(site, line)
 
 
 def keep_training(site: SiteFolder, task: Task) -> None:
     """Put down how the federation trains, for whoever trains alone beside it."""
     names = ("rounds", "seed", "training", "method", "channels_last")
-    facts = {**{name: task.header[name] for name in names}, "metric": task.model.metrics.leading}
+    metrics = task.model.metrics
+    measured = {"metric": metrics.leading, "is_of_sets": not metrics.is_per_example}
+    facts = {**{name: task.header[name] for name in names}, **measured}
     write_atomically(site.asked, json.dumps(facts, indent=1).encode())
 
 

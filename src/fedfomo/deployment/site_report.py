@@ -8,16 +8,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fedfomo.core.metrics import Score
-from fedfomo.deployment.settings import SiteFolder
+from fedfomo.deployment.privacy_ledger import SiteLedger, load_ledger
+from fedfomo.deployment.settings import SiteFolder, SiteProtection
+from fedfomo.deployment.site_scores import read_scores
 from fedfomo.deployment.site_status import is_finished
 from fedfomo.errors import require
-from fedfomo.io import PRIVATE, read_json, read_lines
+from fedfomo.io import PRIVATE, read_json
+from fedfomo.privacy.accountant import spent
 
 if TYPE_CHECKING:  # a site needs none of it until the end, and it imports scipy
-    from fedfomo.report.data import FinalResult, ReportData, ReportInput
+    from fedfomo.report.data import FinalResult, PrivacyFacts, ReportData, ReportInput
 
 LOST = "the site writes it anew with the next request"
-ADVICE = "`fedfomo deploy site --alone` trains alone beside the federation, so that this page can say whether it pays."
 
 
 def conclude(site: SiteFolder) -> str | None:
@@ -41,21 +43,22 @@ def write_site_report(site: SiteFolder) -> ReportData:
 
 def load_site(site: SiteFolder) -> ReportInput:
     """Collect what a site knows of itself."""
-    from fedfomo.report.data import ClientFacts, PrivacyFacts, ReportInput, Reproduce
+    from fedfomo.report.data import ClientFacts, ReportInput, Reproduce
 
-    name, lines, final = site.card().name, read_lines(site.scores), _final(site)
+    name, lines, final = site.card().name, read_scores(site), _final(site)
     require(bool(lines) and final is not None, f"{site.path} has answered no request yet: there is nothing to report")
     asked = read_json(site.asked, LOST)
     ended: dict[str, FinalResult] = {}
+    is_of_sets = bool(asked.get("is_of_sets"))  # older sites do not say it
     if final is not None and is_finished(site):
-        ended[asked["method"]] = _result(final, sum(line["bytes_up"] for line in lines))
+        ended[asked["method"]] = _result(final, sum(line["bytes_up"] for line in lines), is_of_sets)
     alone = site.alone / "result.json"
     if alone.exists() and ended:
-        ended["local"] = _result(read_json(alone, "delete it"), 0)
+        ended["local"] = _result(read_json(alone, "delete it"), 0, is_of_sets)
     tested = max((line["after_update"] or {}).get("num_examples", 0) for line in lines)
-    privacy = site.privacy()
+    settings, ledger = load_ledger(site)
     notes = ["Everything on this page was found out at this site, and stays here."]
-    if privacy.is_on and "local" in ended:
+    if settings.is_on and "local" in ended:
         notes.append("The federation's model was trained with noise for privacy, the one alone without.")
     return ReportInput(
         title=f"{name} in its federation" + (f", experiment {site.experiment}" if site.experiment else ""),
@@ -76,9 +79,21 @@ def load_site(site: SiteFolder) -> ReportInput:
         data="This site's own.",
         is_simulated=False,
         notes=notes,
-        advice="" if "local" in ended else ADVICE,
-        privacy=PrivacyFacts(None, None, None),
+        privacy=_privacy(settings, ledger),
     )
+
+
+def _privacy(settings: SiteProtection, ledger: SiteLedger) -> PrivacyFacts | None:
+    """Say what the site has spent in all experiments together; nothing is guaranteed where it has a fault."""
+    from fedfomo.report.data import PrivacyFacts
+
+    if not settings.is_on:
+        return None
+    if ledger.fault is not None:
+        return PrivacyFacts(None, None, settings.delta)
+    paid = spent(ledger.queries, settings.delta, settings.accountant)
+    training, validation = (value if math.isfinite(value) else None for value in (paid.training, paid.validation))
+    return PrivacyFacts(training, validation, settings.delta)
 
 
 def _final(site: SiteFolder) -> dict[str, Any] | None:
@@ -86,14 +101,17 @@ def _final(site: SiteFolder) -> dict[str, Any] | None:
     return read_json(path, LOST) if path.exists() else None
 
 
-def _result(known: Mapping[str, Any], bytes_moved: int) -> FinalResult:
+def _result(known: Mapping[str, Any], bytes_moved: int, is_of_sets: bool) -> FinalResult:
     from fedfomo.report.data import FinalResult
     from fedfomo.report.per_example import PerExampleScores
 
     score = Score(math.nan, math.nan, 0) if known["score"] is None else Score.from_dict(known["score"])
-    figures = [math.nan if value is None else value for value in known.get("figures") or []]
+    figures, resamples = (
+        [math.nan if value is None else value for value in known.get(name) or []] for name in ("figures", "resamples")
+    )
     is_known = bool(figures) and not any(map(math.isnan, figures))
-    return FinalResult({0: score}, bytes_moved, 0, PerExampleScores([figures], None, "") if is_known else None)
+    examples = PerExampleScores([figures], None, "", resamples=[resamples] if is_of_sets else None)
+    return FinalResult({0: score}, bytes_moved, 0, examples if is_known or is_of_sets else None, is_of_sets=is_of_sets)
 
 
 def _line(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,19 +9,23 @@ from typing import Any
 from fedfomo.core.metrics import Score
 from fedfomo.deployment.renewal import expiring
 from fedfomo.deployment.settings import FIRST, SiteFolder
+from fedfomo.deployment.site_scores import read_scores
 from fedfomo.errors import InputError
-from fedfomo.io import lock, printable, read_json, read_lines
+from fedfomo.io import lock, printable, read_json
 
 LOST = "the site writes it anew"
 
 
-def facts(site: SiteFolder) -> dict[str, Any]:
-    """Return what is known of a site in the latest experiment; `problems` has what somebody should look after."""
+def facts(site: SiteFolder, is_running: bool | None = None) -> dict[str, Any]:
+    """Return what is known of a site in the latest experiment; `problems` has what somebody should look after.
+
+    Whoever runs the site says so by `is_running`, and must: to look for its lock would let the lock go.
+    """
     site = site.latest()
     words = read_json(site.words, LOST) if site.words.exists() else None
-    lines = read_lines(site.scores)
+    lines = read_scores(site)
     asked = read_json(site.asked, LOST) if site.asked.exists() else {}
-    has_ended, runs = is_finished(site), _is_running(site)
+    has_ended, runs = is_finished(site), _is_running(site) if is_running is None else is_running
     problems = [words["words"]] if runs and words and words["is_fault"] and not has_ended else []
     if site.words.exists() and not runs and not has_ended:
         problems.append("no process of this site runs: start it with `fedfomo deploy site`")
@@ -54,7 +58,7 @@ def sentences(site: SiteFolder) -> Iterator[str]:
         moment = datetime.fromtimestamp(known["words"]["time"])
         yield f"last word, {moment:%Y-%m-%d %H:%M:%S}: {printable(known['words']['words'])}"
     if known["report"] is not None:
-        yield f"whether federating pays: {known['report']}"
+        yield f"report: {known['report']}"
 
 
 def is_finished(site: SiteFolder) -> bool:
@@ -65,6 +69,7 @@ def is_finished(site: SiteFolder) -> bool:
 
 
 def _is_running(site: SiteFolder) -> bool:
+    """Tell whether another process has the site's lock: a process that closes the file gives up its own lock on it."""
     place = site.path / "supervisor.lock"
     if not place.exists():
         return False

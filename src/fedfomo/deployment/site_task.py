@@ -48,7 +48,7 @@ class Task:
         """Return the client that the method meets."""
         header, local = self.header, LocalState(self.local)
         place = header["slot"], self.data, self.start, self.model, self.trainer, header["round"], header["seed"]
-        return Client(*place, local=local)
+        return Client(*place, local=local, is_final=not self.trains)
 
     def private_client(self, engine: PrivacyEngine, tracker: BudgetTracker) -> Client:
         """Return the same client, whose records can only be read by noisy queries that the tracker counts."""

@@ -49,7 +49,8 @@ def facts(folder: FederationFolder) -> dict[str, Any]:
     quiet = time.time() - status.get("since", status.get("time", time.time()))
     longest = 2 * config.deadline + config.startup_timeout + PATIENCE
     if quiet > longest and not folder.result.exists():
-        why = status.get("again") or "the server may not be running"
+        waiting = f"the server may not be running; when it did, {waiting_for(status)}" if "missing" in status else None
+        why = waiting or status.get("again") or "the server may not be running"
         problems.append(
             f"no round was complete for {quiet:.0f} s, and one takes {config.deadline:.0f} s at most: {why}"
         )
@@ -79,9 +80,10 @@ def _progress(status: dict[str, Any]) -> Iterator[str]:
 
 
 def waiting_for(status: Mapping[str, Any]) -> str:
-    """Say who is on line before the first round of a start, and who is not."""
-    online, missing = status["online"], status["missing"]
+    """Say who is on line before a round can begin, and who is not."""
+    online, missing, least = status["online"], status["missing"], status.get("least", 0)
     there = f"{len(online)} of {len(online) + len(missing)} sites are on line"
+    there += f", and a round takes {least}" if len(online) < least else ""
     return f"{there}; waiting for {listed(missing)}" if missing else there
 
 

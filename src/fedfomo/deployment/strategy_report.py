@@ -12,7 +12,7 @@ from flwr.app import Message
 
 from fedfomo.core.algorithm import AnyAlgorithm
 from fedfomo.core.metrics import Score
-from fedfomo.report.data import ClientFacts, FinalResult, PrivacyFacts, ReportInput, Reproduce
+from fedfomo.report.data import ClientFacts, FinalResult, ReportInput, Reproduce
 
 Line = dict[str, Any]
 
@@ -26,7 +26,7 @@ class RoundLog:
 
     def begin(self, round: int, cohort: Iterable[int]) -> None:
         """Begin a round, whose number is from 1."""
-        traffic = {"models_down": None, "bytes_down": 0, "bytes_up": 0}
+        traffic = {"models_down": None, "bytes_down": None, "bytes_up": None}
         named = {part: {} for part in ("uploads", "refused", "suspected", "after_update", "after_training")}
         self.lines.append({"round": round - 1, "cohort": list(cohort), "traffic": traffic, **named})
 
@@ -75,8 +75,10 @@ def report_input(
         word="node",
         data="Each node's own.",
         is_simulated=False,
-        notes=["Scores are what nodes report of their own models. Bytes are not counted."],
-        privacy=PrivacyFacts(None, None, None),
+        notes=[
+            "Scores are what nodes report of their own models. Bytes are not counted.",
+            "Noise that a node adds by itself is not known here.",
+        ],
     )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from fedfomo.errors import InputError
+from fedfomo.errors import InputError, sentence_of
 from fedfomo.io import lock
 from fedfomo.simulation.process_utils import exit_with_parent
 
@@ -50,6 +50,16 @@ def end_on_termination() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
+
+
+@contextmanager
+def ends_in_one_line() -> Generator[None]:
+    """End this process with one line, and with code 2, where its people can put right what is wrong."""
+    try:
+        yield
+    except InputError as error:
+        sys.stderr.write(f"{sentence_of(error)}\n")
+        raise SystemExit(2) from None
 
 
 def sleep(seconds: float) -> None:

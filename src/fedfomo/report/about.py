@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedfomo.report.data import PrivacyFacts, ReportInput
+from fedfomo.report.data import ReportInput
 
 
 def about_run(source: ReportInput) -> list[tuple[str, str]]:
@@ -13,7 +13,7 @@ def about_run(source: ReportInput) -> list[tuple[str, str]]:
         (f"{source.word.capitalize()}s", _clients(source)),
         ("Rounds", f"{len(source.lines)} of {source.rounds_planned}"),
         ("What was sent", _sent(source)),
-        ("Privacy", _privacy(source.privacy)),
+        ("Privacy", _privacy(source)),
     ]
     return [(name, text) for name, text in found if text]
 
@@ -36,24 +36,32 @@ def _span(numbers: list[int]) -> str:
 
 
 def _sent(source: ReportInput) -> str:
-    up, down = (sum(line["traffic"][way] for line in source.lines) for way in ("bytes_up", "bytes_down"))
     if source.algorithm is not None and source.algorithm.uploads_examples:
         what = "Models and training records: this method shares records"
     else:
         what = "Models only; no records"
-    amounts = f"{_bytes(up)} from {source.word}s to the server, {_bytes(down)} back"
     each = f" Each round and {source.word}: {source.algorithm.sends}." if source.algorithm else ""
     nothing = " This was a simulation on one machine: nothing left it." if source.is_simulated else ""
-    return f"{what}. {amounts}.{each}{nothing}"
+    return f"{what}.{_amounts(source)}{each}{nothing}"
 
 
-def _privacy(facts: PrivacyFacts | None) -> str:
+def _amounts(source: ReportInput) -> str:
+    """Say how much was sent, where that was counted."""
+    up, down = ([line["traffic"][way] for line in source.lines] for way in ("bytes_up", "bytes_down"))
+    if None in (*up, *down):
+        return ""
+    return f" {_bytes(sum(up))} from {source.word}s to the server, {_bytes(sum(down))} back."
+
+
+def _privacy(source: ReportInput) -> str:
+    facts = source.privacy
     if facts is None:
         return "No differential privacy: models were exchanged as they were."
     if facts.delta is None:
         return "Up to each site: it sets its own noise and tells nobody."
+    largest = "; the largest of any client" if len(source.clients) > 1 else ""
     training, validation = (_epsilon(value) for value in (facts.training, facts.validation))
-    return f"Training records {training}, validation records {validation}, δ {facts.delta}; the largest of any client."
+    return f"Training records {training}, validation records {validation}, δ {facts.delta}{largest}."
 
 
 def _epsilon(value: float | None) -> str:
