@@ -274,7 +274,7 @@ def test_flags_go_with_an_old_file_whose_options_belong_to_variants_of_fedfomo(
         (["run", "--far-fetched", "3"], "unknown flag '--far-fetched': fedfomo run --help lists the flags"),
         (["run", "--stack"], "unknown flag '--stack': it is now --vectorise"),
         (["run", "3.toml", "4"], "there is no configuration file 3.toml"),
-        (["run", "--epochs", "0"], "epochs must be at least 1, not 0"),
+        (["run", "--epochs", "0"], "epochs must be a whole number of at least 1, not 0"),
         (["run", "--learning-rate", "nan"], "learning_rate must be a number of at least 0, not nan"),
         (["run", "--rounds", "0"], "rounds must be at least 1, not 0"),
         (["run", "--participation", "0"], "participation must be above 0"),

@@ -9,6 +9,8 @@ import pytest
 from fedfomo.cli.main import main
 from fedfomo.deployment.user_model import load_model, load_own_data
 from fedfomo.errors import InputError
+from fedfomo.report.build import build_report_data
+from fedfomo.report.from_run import load, prepare_run
 from fedfomo.runs.callbacks import RunBar
 from fedfomo.runs.records import read_record
 
@@ -94,7 +96,28 @@ def test_a_comparison_is_interrupted_resumed_and_reported(
     assert "porto" in told
     assert "not at hand" not in told
     assert call("report", "compare", tmp_path / "whole", "--out", tmp_path / "c.html") == 0
+    assert '"metric":"auc","is_share":false' in (tmp_path / "c.html").read_text()
     assert call("export", tmp_path / "whole", "--site", "lyon", "--out", tmp_path / "lyon.safetensors") == 0
+
+
+def test_a_metric_of_whole_sets_decides_and_not_the_accuracy_beside_it(problem: Path, tmp_path: Path) -> None:
+    out = tmp_path / "whole"
+    assert call("compare", problem, "--methods", "fedfomo", "--rounds", "2", "--workers", "0", "--out", out) == 0
+    run, alone = out / "fedfomo-seed-0", out / "local-seed-0"
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment.pop("is_of_sets") is True
+    ours, theirs = read_record(run).figures(), read_record(alone).figures()
+
+    def gains() -> list[Any]:
+        return build_report_data(load(run, (), prepare_run(run))).methods[-1].gains
+
+    found = gains()
+    assert [gain.value for gain in found] == pytest.approx([ours[site] - theirs[site] for site in ours])
+    assert all(gain.low <= gain.value <= gain.high for gain in found)
+    assert build_report_data(load(run)).sentences[0].startswith("leeds: auc 0.")  # no share, nor counted cases
+    for folder in (run, alone):
+        (folder / "environment.json").write_text(json.dumps(environment))  # as older versions wrote it
+    assert gains() == found
 
 
 def test_a_file_that_changed_is_not_gone_on_with(

@@ -1,7 +1,11 @@
-"""The table that a comparison ends with."""
+"""The table that a comparison ends with, and who learnt from whom."""
 
+from pathlib import Path
+
+import pytest
 from rich.console import Console
 
+from cli_calls import SMALL, call
 from fedfomo.cli.tables import comparison_table
 from fedfomo.core.model import Score
 from fedfomo.core.round import CommunicationCost
@@ -31,3 +35,14 @@ def test_one_seed_has_no_spread() -> None:
     [row] = [line for line in shown([record(0, 0.8)]).splitlines() if "local" in line]
     assert "80.0" in row
     assert "±" not in row
+
+
+def test_who_learnt_from_whom_is_drawn_for_the_first_method_that_says_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = ("--methods", "fedavg", "fedfomo-plus", "--seeds", "0")
+    call("compare", *methods, *SMALL, "--rounds", "1", "--out", str(tmp_path / "runs"))
+    printed = capsys.readouterr().out
+    assert "Who learnt from whom (FedFomo+, seed 0)" in printed
+    assert "FedFomo+ ends at" in printed
+    assert "against fedavg" in printed

@@ -81,3 +81,13 @@ def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "leeds" / "target").mkdir()
     with pytest.raises(InputError, match="leeds/train holds no images: it takes a folder for each class"):
         fedfomo.load_sites(tmp_path)
+
+
+def test_one_site_alone_takes_the_classes_of_all(tmp_path: Path) -> None:
+    clinics(tmp_path)
+    words = r"leeds holds images of g, r, which other sites may number otherwise: give classes= with the names"
+    with pytest.raises(InputError, match=words):
+        fedfomo.load_site(tmp_path / "leeds")
+    together = fedfomo.load_sites(tmp_path)
+    train, _ = fedfomo.load_site(tmp_path / "leeds", classes=together.classes)
+    assert torch.equal(train.known_labels, together["leeds"][0].known_labels)

@@ -119,3 +119,34 @@ def test_what_excel_saves_as_utf_8_is_read(tmp_path: Path) -> None:
     assert fedfomo.load_sites(tmp_path)["leeds"][0].inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     (tmp_path / "leeds" / "train.csv").write_bytes(b"\xef\xbb\xbflabel,a,b\r\n1,5,6\r\n")
     assert fedfomo.load_sites(tmp_path)["leeds"][0].labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n \n", ",,\n"])
+def test_records_without_any_value_are_passed_over(tmp_path: Path, end: str) -> None:
+    write(tmp_path, leeds__train=TABLE + end, leeds__target=TABLE)
+    assert fedfomo.load_sites(tmp_path)["leeds"][0].labels.tolist() == [0, 1]
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    """Also behind records that are passed over, and values that span lines."""
+    content = 'a,b,label\n\n"1\n",2,0\n,,\n1,x,0\n'
+    write(tmp_path, leeds__train=content, leeds__target=TABLE)
+    with pytest.raises(InputError, match=r"train.csv, line 6, column 'b': 'x' is no number"):
+        fedfomo.load_sites(tmp_path)
+    write(tmp_path, leeds__train="a,b,label\n\n1,2,0\n1,2\n")
+    with pytest.raises(InputError, match=r"train.csv, line 4: 2 values under 3 headings"):
+        fedfomo.load_sites(tmp_path)
+
+
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_are_named_with_what_to_do(tmp_path: Path, mark: str, name: str) -> None:
+    write(tmp_path, leeds__train=f"a{mark}label\n1,5{mark}0\n", leeds__target=TABLE)
+    words = f"train.csv: its heading separates columns by {name}: write it with commas .* decimal=','"
+    with pytest.raises(InputError, match=words):
+        fedfomo.load_sites(tmp_path)
+
+
+def test_a_semicolon_in_a_heading_is_one(tmp_path: Path) -> None:
+    table = '"age (years; at entry)",label\n1,0\n'
+    write(tmp_path, leeds__train=table, leeds__target=table)
+    assert fedfomo.load_sites(tmp_path)["leeds"][0].inputs.tolist() == [[1.0]]

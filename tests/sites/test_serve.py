@@ -112,3 +112,29 @@ def test_the_command_serves_a_folder(
     assert "best single model: that of" in capsys.readouterr().out
     network().load_state_dict(load_file(tmp_path / "nice.safetensors"))
     assert federated.sites == tuple(SIGNS)
+
+
+def test_the_command_reads_tables_as_all_sites_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words take the encoding of the run's sites, and numbers to be predicted are said to be such."""
+    monkeypatch.chdir(tmp_path)
+    for place, kinds in (("sites/leeds", "fm"), ("sites/turin", "fx"), ("nice", "mx")):
+        Path(place).mkdir(parents=True)
+        rows = "".join(f"{row},{kinds[row % 2]},{row / 2}\n" for row in range(20))
+        for part_name in ("train", "target"):
+            (Path(place) / f"{part_name}.csv").write_text("age,sex,stay\n" + rows)
+    sites = fedfomo.load_sites("sites", "numbers", label="stay")
+    assert sites.encoding is not None
+    sites.encoding.write("encoding.json")
+    Path("mine.py").write_text(
+        'from torch import nn\n\nloss = "regression"\n\n\ndef make_model():\n    return nn.Linear(4, 1)\n'
+    )
+    fedfomo.federate(lambda: nn.Linear(4, 1), sites, rounds=1, workers=0, loss="regression", baselines=(), out="run")
+    words = ("serve", "run", "--site", "nice", "--model", "mine.py")
+    assert "name another with --label" in refused(capsys, *words)
+    assert "say so with --labels numbers" in refused(capsys, *words, "--label", "stay", "--drop", "sex")
+    line = refused(capsys, *words, "--label", "stay", "--labels", "numbers")
+    assert "nice holds words in 'sex', which other sites may encode otherwise: give --encoding" in line
+    call(*words, "--encoding", "encoding.json")
+    assert "best single model: that of" in capsys.readouterr().out

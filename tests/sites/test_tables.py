@@ -176,3 +176,52 @@ def test_frames_federate(tmp_path: Path) -> None:
     sites = load_tables({"leeds": (frame, frame), "turin": (frame, frame)}, label="tumour", standardise=True)
     result = federate(lambda: nn.Linear(3, 2), sites, rounds=5, workers=0)
     assert all(score.metric == 1 for score in result.scores.values())
+
+
+def test_words_that_name_single_records_do_not_leave_unless_that_is_said(tmp_path: Path) -> None:
+    rows = "".join(f"Ann Smith {number},{number % 3},{'ill' if number % 2 else 'well'}\n" for number in range(8))
+    write(tmp_path, **{f"leeds__{part}": "name,stage,label\n" + rows for part in ("train", "target")})
+    words = r"leeds/train.csv, column 'name': nearly every word is another one \(8 in 8 values\).* drop=\['name'\]"
+    with pytest.raises(InputError, match=words):
+        site_statistics(tmp_path / "leeds")
+    told = site_statistics(tmp_path / "leeds", drop=["name"]).write(tmp_path / "leeds.json")
+    assert told.endswith("every word of 'label', and how often it occurs")
+    assert "Ann" not in (tmp_path / "leeds.json").read_text()
+    told = site_statistics(tmp_path / "leeds", categories=["name"]).write(tmp_path / "leeds.json")
+    assert "every word of 'name', 'label'" in told
+    numbers = site_statistics(tmp_path / "leeds", drop=["name", "label"]).write(tmp_path / "leeds.json")
+    assert numbers.endswith("no word")
+    fedfomo.load_sites(tmp_path)  # nothing leaves where all sites are
+
+
+def test_statistics_do_not_say_where_a_site_keeps_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_sites(tmp_path)
+    site_statistics(tmp_path / "leeds").write(tmp_path / "leeds.json")
+    monkeypatch.chdir(tmp_path / "turin")
+    site_statistics(".").write(tmp_path / "turin.json")
+    for site in ("leeds", "turin"):
+        assert str(tmp_path) not in (tmp_path / f"{site}.json").read_text()
+        assert TableStatistics.read(tmp_path / f"{site}.json").source == f"{site}/train.csv"
+
+
+@pytest.mark.parametrize("option", ["word labels", "words", "missing values"])
+def test_one_site_alone_is_refused_what_others_may_encode_otherwise(option: str, tmp_path: Path) -> None:
+    tables = {
+        "word labels": ("a,label\n1,cat\n2,dog\n", r"leeds holds words in 'label'"),
+        "words": ("a,label\nf,0\nm,1\n", r"leeds holds words in 'a'"),
+        "missing values": ("a,label\n1,0\n,1\n", r"leeds holds missing values in 'a'"),
+    }
+    content, fault = tables[option]
+    write(tmp_path, leeds__train=content, leeds__target=content, turin__train=content.replace("cat", "bird"))
+    write(tmp_path, turin__target=content)
+    words = fault + r", which other sites may encode otherwise: give encoding= with the encoding of all sites"
+    with pytest.raises(InputError, match=words):
+        load_site(tmp_path / "leeds")
+    together = fedfomo.load_sites(tmp_path)
+    apart = load_site(tmp_path / "leeds", encoding=together.encoding)
+    assert torch.equal(apart[0].labels, together["leeds"][0].labels)
+
+
+def test_a_table_of_numbers_is_read_by_one_site_alone(tmp_path: Path) -> None:
+    write(tmp_path, leeds__train="a,label\n1,0\n", leeds__target="a,label\n2,1\n")
+    assert [part.labels.tolist() for part in load_site(tmp_path / "leeds")] == [[0], [1]]

@@ -51,11 +51,11 @@ def finish_comparison(folder: Path, config: CompareConfig, prepared: AnyPrepared
     from fedfomo.runs.run import runs_of, start_run
 
     records: list[RunRecord] = []
-    latest = config.seeds[0], prepared or prepare_any(config.setting, config.seeds[0])
+    latest = config.seeds[0], prepared or prepare_any(config.setting, config.seeds[0], _begun(folder, config.seeds[0]))
     introduce(config.setting, latest[1], first=True)
     for planned in runs_of(config):
         if planned.seed != latest[0]:
-            latest = planned.seed, prepare_any(config.setting, planned.seed)
+            latest = planned.seed, prepare_any(config.setting, planned.seed, _begun(folder, planned.seed))
             introduce(config.setting, latest[1], first=False)
         place = folder / f"{label_of(planned.method)}-seed-{planned.seed}"
         if not (place / "environment.json").exists():
@@ -71,14 +71,22 @@ def finish_comparison(folder: Path, config: CompareConfig, prepared: AnyPrepared
     console.print(f"\nruns are kept in {folder}; who benefits from whom: fedfomo report {folder}", soft_wrap=True)
 
 
+def _begun(folder: Path, seed: int) -> list[Path]:
+    """Return the folders of the runs of one seed."""
+    return sorted(folder.glob(f"*-seed-{seed}"))
+
+
 def _show_findings(records: list[RunRecord]) -> None:
-    """Show who learnt from whom under FedFomo, and what that gained them."""
-    found = [record for record in records if record.method == "fedfomo"]
-    if not found or found[0].taken is None:
+    """Show who learnt from whom under the first method that says who values whom, and what that gained them."""
+    from fedfomo.report.text import title_of
+
+    shown = next((record for record in records if record.affinity is not None and record.taken is not None), None)
+    if shown is None or shown.taken is None:
         return
-    console.print(f"\nWho learnt from whom (FedFomo, seed {found[0].seed}): each row a receiver, fuller for more")
-    console.print(learning_map(found[0].taken, found[0].groups))
-    for record in found:
-        if record.groups_found is not None:
+    title = title_of(shown.method)
+    console.print(f"\nWho learnt from whom ({title}, seed {shown.seed}): each row a receiver, fuller for more")
+    console.print(learning_map(shown.taken, shown.groups))
+    for record in records:
+        if record.method == shown.method and record.groups_found is not None:
             console.print(recovery_sentence(record))
-    console.print(verdict(records))
+    console.print(verdict(records, shown.method))

@@ -25,7 +25,7 @@ from fedfomo.cli.terminal import choose, console, parse
 class GetConfig:
     """Download a public data set: mnist, cifar10 or cifar100."""
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """The data set."""
     folder: Path = Path("data")
     """Folder for its files; it may hold several sets."""

@@ -30,14 +30,14 @@ model.eval()
 class ExportConfig:
     """Write one client's final model as a state_dict in safetensors, and show how to load it."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run or of a comparison, or one that `federate` saved."""
-    site: str
+    site: Annotated[str, tyro.conf.arg(metavar="SITE")]
     """Name of the site; for a run on a named data set, the client's number."""
     out: Path | None = None
     """The file to write; by default named after the site, in the current folder."""
     method: str | None = None
-    """For a comparison: the method; by default FedFomo, if it was run."""
+    """For a comparison: the method; by default fedfomo, and in a folder of `federate` the first that it was given."""
     seed: int | None = None
     """For a comparison: the seed; by default the first."""
 

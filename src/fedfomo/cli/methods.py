@@ -22,7 +22,7 @@ from fedfomo.errors import InputError
 class MethodsConfig:
     """List the methods; with a name, the options of that method."""
 
-    name: Annotated[str | None, tyro.conf.Positional] = None
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD]")] = None
     """A method of the list, or one of your own: path/to/file.py:Class."""
 
 

@@ -27,12 +27,13 @@ class ReportConfig:
     For a report on several comparisons: fedfomo report compare RUNS…
     """
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run, of a comparison, or of a real federation or one of its experiments (at its server)."""
     out: Path | None = None
     """The file to write; by default report.html in the folder."""
     method: str | None = None
-    """For a comparison: the method to report on; by default FedFomo, if it was run."""
+    """For a comparison: the method to report on; by default fedfomo, and in a folder of `federate` the first that it
+    was given."""
     seed: int | None = None
     """For a comparison: the seed; by default the first."""
     beside: tuple[Path, ...] = ()
@@ -45,7 +46,7 @@ class ReportConfig:
 class CompareReportConfig:
     """Write an HTML report that compares methods, client by client, on one or several scenarios."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
     """Folders of comparisons or runs; those with the same clients and settings are shown together."""
     out: Path = Path("comparison.html")
     """The file to write."""
@@ -124,7 +125,7 @@ def _federation(config: ReportConfig, path: Path, experiment: str | None) -> Non
 def _compare(arguments: list[str]) -> None:
     config = parse("report compare", CompareReportConfig, arguments)
     require_file(config.out)
-    require(bool(config.runs), "give the folders of some runs or comparisons")
+    require(bool(config.runs), "give the folders of some runs or comparisons: fedfomo report compare runs/NAME")
     import json
 
     from fedfomo.report.compare_runs import compare_runs, comparison_facts

@@ -20,7 +20,7 @@ from fedfomo.runs.config_io import build, load_toml
 class ResumeConfig:
     """Continue an interrupted run or comparison from its last complete round."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run or comparison."""
     workers: int | None = None
     """Worker processes; by default one per core; 0: compute in the main process. Does not change the result."""

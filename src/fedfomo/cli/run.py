@@ -45,7 +45,7 @@ def finish_run(folder: Path, config: RunConfig, prepared: AnyPrepared | None = N
     from fedfomo.privacy.accountant import describe_privacy
     from fedfomo.runs.own_problem import prepare_any
 
-    prepared = prepared or prepare_any(config.setting, config.seed)
+    prepared = prepared or prepare_any(config.setting, config.seed, [folder])
     introduce(config.setting, prepared, first=True)
     record = run_with_progress(folder, folder, config, prepared)
     show_table([record])

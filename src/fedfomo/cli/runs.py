@@ -23,7 +23,7 @@ class FrameConfig:
     (after local training) and final (at the end of the run).
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
     """Folders of runs, comparisons, or of `federate`."""
     out: Path | None = None
     """File to write: .csv, or .parquet, which takes pandas and pyarrow; by default, csv goes to the terminal."""
@@ -37,7 +37,7 @@ def runs(arguments: list[str]) -> None:
 def frame(arguments: list[str]) -> None:
     """Write results as a tidy table."""
     config = parse("runs frame", FrameConfig, arguments)
-    require(bool(config.runs), "give the folders of some runs or comparisons")
+    require(bool(config.runs), "give the folders of some runs or comparisons: fedfomo runs frame runs/NAME")
     require_file(config.out)
     from fedfomo.runs.frame import COLUMNS, frame_of, rows_of
 

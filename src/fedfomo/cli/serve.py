@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from fedfomo.cli.site_files import FileFlags
 from fedfomo.cli.terminal import console, parse, require_file
 from fedfomo.errors import InputError, require
 from fedfomo.io import make_folder, write_atomically
@@ -24,16 +25,18 @@ class ServeConfig:
     reference is the mean of all models.
     """
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run or of a comparison."""
-    site: Path
-    """Folder of the new site: train and target, or train, validation and test, as for fedfomo check."""
+    site: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    """Folder of the new site: train and target, or train, validation and test. Each is an .npz, .safetensors, .csv
+    or .parquet file, or a folder with a folder of images for each class."""
+    files: Annotated[FileFlags, tyro.conf.arg(name="")] = field(default_factory=FileFlags)
     model: Path | None = None
     """Python file with make_model, and loss if it is not cross-entropy; only for runs of federate."""
     out: Path | None = None
     """File to write the mixture to, as a state_dict in safetensors."""
     method: str | None = None
-    """For a comparison: the method; by default FedFomo, if it was run."""
+    """For a comparison: the method; by default fedfomo, and in a folder of `federate` the first that it was given."""
     seed: int | None = None
     """For a comparison: the seed; by default the first."""
 
@@ -47,6 +50,7 @@ def serve(arguments: list[str]) -> None:
 
     from fedfomo.report.select_run import choice_in_words, find_run
     from fedfomo.runs.federated_statistics import read_scaling
+    from fedfomo.sites.argument_names import as_flags
     from fedfomo.sites.load_sites import load_site
     from fedfomo.sites.serve import models_of, serve_site
 
@@ -55,7 +59,8 @@ def serve(arguments: list[str]) -> None:
         console.print(choice_in_words(folder), soft_wrap=True)
     require((folder / "result.json").exists(), f"{folder} is not finished")
     model, names = _model_of(folder, config.model)
-    site: Any = load_site(config.site)
+    with as_flags():
+        site: Any = load_site(config.site, **vars(config.files))
     served = serve_site(model, models_of(folder, model, names), site, read_scaling(folder))
     console.print(str(served), markup=False, soft_wrap=True)
     if config.out is not None:

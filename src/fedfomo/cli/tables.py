@@ -109,8 +109,10 @@ def recovery_sentence(record: RunRecord) -> str:
     )
 
 
-def verdict(records: Sequence[RunRecord]) -> str:
-    """Say what FedFomo gained over the others, on average over seeds and clients."""
+def verdict(records: Sequence[RunRecord], method: str) -> str:
+    """Say what a method gained over the others, on average over seeds and clients."""
+    from fedfomo.report.text import title_of
+
     means: dict[str, list[float]] = {}
     for record in records:
         means.setdefault(record.method, []).append(record.summary().mean)
@@ -119,17 +121,17 @@ def verdict(records: Sequence[RunRecord]) -> str:
     def said(value: float, sign: str = "") -> str:
         return f"{scale * value:{sign}.1f}" if unit else f"{value:{sign}.3f}"
 
-    ours = fmean(means["fedfomo"])
-    others = {method: fmean(values) for method, values in means.items() if method != "fedfomo"}
+    title, ours = title_of(method), fmean(means[method])
+    others = {other: fmean(values) for other, values in means.items() if other != method}
     if len(others) > NAMED_RIVALS:
         place = 1 + sum(mean > ours for mean in others.values())
-        best = max(others, key=lambda method: others[method])
+        best = max(others, key=others.__getitem__)
         return (
-            f"FedFomo ends at {said(ours)}{unit}, place {place} of {len(means)}: {said(ours - others['local'], '+')}"
+            f"{title} ends at {said(ours)}{unit}, place {place} of {len(means)}: {said(ours - others['local'], '+')}"
             f" against local, {said(ours - others[best], '+')} against {best}, the best of the others."
         )
-    gains = [f"{said(ours - mean, '+')} against {method}" for method, mean in others.items()]
-    return f"FedFomo ends at {said(ours)}{unit}: {', '.join(gains)}."
+    gains = [f"{said(ours - mean, '+')} against {other}" for other, mean in others.items()]
+    return f"{title} ends at {said(ours)}{unit}: {', '.join(gains)}."
 
 
 def _are_shares(records: Sequence[RunRecord]) -> bool:

@@ -16,6 +16,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from fedfomo.cli.missing import what_is_missing
 from fedfomo.errors import InputError, nearest, require, unknown
 from fedfomo.io import make_folder
 from fedfomo.runs.config import CompareConfig, RunConfig, label_of
@@ -179,6 +180,9 @@ def _in_one_line(box: str, explained_by: str) -> InputError:
         rows, rules = rows[rules[0] + 1 :], [rule - rules[0] - 1 for rule in rules[1:]]
     end = rules[0] if rules else len(rows)
     words = " ".join(rows[:end])
+    missing = what_is_missing(words)
+    if missing is not None:
+        return InputError(missing)
     wrong = re.match(r"Unrecognized options: (.*)", words)
     if wrong:
         return _unknown_flag(wrong[1].split(", ")[0], rows[end:], explained_by)

@@ -50,6 +50,8 @@ class ScenarioComparison:
     means: dict[str, float]
     num_seeds: dict[str, int]  # behind each mean
     pairs: list[PairwiseComparison]
+    metric: str = "accuracy"
+    is_share: bool = True  # whether figures are shares, to be shown in per cent
 
 
 def compare_methods(title: str, scores: Mapping[str, Mapping[ClientKey, float]]) -> ScenarioComparison:
@@ -87,8 +89,8 @@ def comparison_facts(scenarios: list[ScenarioComparison]) -> dict[str, object]:
     """Return what the page of a comparison shows."""
     return {
         "scenarios": compact([asdict(scenario) for scenario in scenarios]),
-        "metric": "accuracy",
-        "is_share": True,
+        "metric": " or ".join(dict.fromkeys(scenario.metric for scenario in scenarios)),
+        "is_share": all(scenario.is_share for scenario in scenarios),
         "method": "",
         "word": "client",
         "titles": {method: title_of(method) for scenario in scenarios for method in scenario.means},
@@ -112,12 +114,22 @@ def compare_runs(folders: Sequence[Path]) -> list[ScenarioComparison]:
         require(is_same, f"{known} and {folder} {fault}: leave one of them out")
     counts = Counter(title for title, _ in found)
     return [
-        compare_methods(
-            title if counts[title] == 1 else f"{title}, data {digest[:8]}",
-            {method: _of_all_seeds(runs) for method, runs in methods.items()},
+        _measured(
+            compare_methods(
+                title if counts[title] == 1 else f"{title}, data {digest[:8]}",
+                {method: _of_all_seeds(runs) for method, runs in methods.items()},
+            ),
+            next(run for runs in methods.values() for run in runs.values()),
         )
         for (title, digest), methods in found.items()
     ]
+
+
+def _measured(scenario: ScenarioComparison, run: Path) -> ScenarioComparison:
+    """Say of which metric the figures are, as one of the runs does; those on named data sets have accuracies."""
+    environment = read_environment(run)
+    is_share = not environment.get("is_of_sets") and all(0 <= mean <= 1 for mean in scenario.means.values())
+    return replace(scenario, metric=environment.get("metric", "accuracy"), is_share=is_share)
 
 
 def _check_clients(folder: Path, others: Sequence[Path]) -> None:

@@ -36,8 +36,18 @@ def final_result(
         seed_means={other.seed: other.summary().mean for other in of_seeds.values()},
         seed_gains=_gains(of_seeds),
         seed_metrics={other.seed: _metrics(other) for other in of_seeds.values()},
-        is_of_sets=is_of_sites(folder) and (own := read_sites_config(folder)).metric in own.metrics,
+        is_of_sets=_is_of_sets(folder, problem),
     )
+
+
+def _is_of_sets(folder: Path, problem: FederatedProblem | None) -> bool:
+    """Tell whether the primary metric is of whole sets; older folders do not say so themselves."""
+    said = read_environment(folder).get("is_of_sets")
+    if said is not None:
+        return bool(said)
+    if problem is not None:
+        return not problem.model.metrics.is_per_example
+    return is_of_sites(folder) and (own := read_sites_config(folder)).metric in own.metrics
 
 
 def scores_of_run(

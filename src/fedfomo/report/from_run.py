@@ -46,7 +46,8 @@ def prepare_run(folder: Path) -> FederatedProblem | InputError:
     config = read_config(folder)
     begun_on = read_environment(folder)
     try:
-        prepared = prepare_any(replace(config.setting, workers=0, device="cpu", executor="processes"), config.seed)
+        setting = replace(config.setting, workers=0, device="cpu", executor="processes")
+        prepared = prepare_any(setting, config.seed, [folder])
     except InputError as error:
         return error
     if isinstance(prepared, PreparedFile):

@@ -80,9 +80,14 @@ def _resamples(model: Model, thetas: Sequence[Tensor], clients: Sequence[ClientD
     if model.metrics.is_per_example:
         return None
     return [
-        resampled(model.metrics, *model.answers(theta, data.test), client) if len(data.test) else []
+        resamples_of(model, theta, data.test, client)
         for client, (theta, data) in enumerate(zip(thetas, clients, strict=True))
     ]
+
+
+def resamples_of(model: Model, theta: Tensor, test: Examples, client: int) -> list[float]:
+    """Return the primary metric of one client's model on resamples of its test set."""
+    return resampled(model.metrics, *model.answers(theta, test), client) if len(test) else []
 
 
 def resampled(metrics: Metrics, outputs: Tensor, labels: Tensor, client: int) -> list[float]:

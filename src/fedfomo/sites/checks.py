@@ -13,13 +13,15 @@ from torch import nn
 from fedfomo.core.data import ClientData, can_contribute
 from fedfomo.core.lazy_data import LazyExamples, spread
 from fedfomo.core.losses import objective_of
+from fedfomo.core.metrics import SetMetric
 from fedfomo.core.model import Loss, Metric
 from fedfomo.core.trees import leaves
 from fedfomo.datasets.scenario_summary import overlap
 from fedfomo.errors import InputError, listed
+from fedfomo.privacy.config import Privacy
 from fedfomo.report.history import TINY_VALIDATION
 from fedfomo.runs.config import VALIDATION_FRACTION
-from fedfomo.runs.federated_statistics import Moments
+from fedfomo.runs.federated_statistics import Moments, Standardise, as_standardise
 from fedfomo.runs.provenance import label_counts
 from fedfomo.runs.site_data import (
     Site,
@@ -71,9 +73,14 @@ def check_sites(
     loss: Loss | str = "classification",
     metric: Metric | None = None,
     validation_fraction: float = VALIDATION_FRACTION,
+    *,
+    metrics: Mapping[str, SetMetric] | None = None,
+    primary: str | None = None,
+    standardise: bool | Standardise = False,
 ) -> Checked:
-    """Look at sites, and at the model if there is one, without training anything."""
+    """Look at sites, and at the model if there is one, without training anything; arguments are those of `federate`."""
     require_sites(sites, validation_fraction)
+    is_scaled = as_standardise(standardise, Privacy()) is not None
     faults = list(name_faults(sites))
     data: dict[str, ClientData] = {}
     for name, site in sites.items():
@@ -87,14 +94,14 @@ def check_sites(
     warnings += [note for name, own in data.items() for note in leaks(name, own)]
     warnings += _shared(data)
     warnings += [note for name, own in data.items() for note in (*_transforms(name, own), *_unseen(name, own))]
-    warnings += _unscaled(data)
+    warnings += [] if is_scaled else _unscaled(data)
     warnings += _privacy(cards)
     model, initial = None, None
     if make_model is None:
         warnings.append("no model: whether one fits these data was not looked at; a Python file can name a make_model")
     else:
         module = build_module(make_model, seed=0)
-        model = build_model(module, objective_of(loss, metric), [*data.values()])
+        model = build_model(module, objective_of(loss, metric, metrics, primary), [*data.values()])
         initial = model.read()
         warnings += _batch_norm(module, cards)
     for name, own in data.items():

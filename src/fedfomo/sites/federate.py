@@ -5,7 +5,6 @@ Torch is imported once it is called: a script that imports it and computes nothi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +105,7 @@ def federate(
     Returns:
         Models, scores and notes by site; the report is computed when it is asked for.
     """
-    from fedfomo.core.device import resolve_device, workers_on
+    from fedfomo.core.device import available_cores, resolve_device, workers_on
     from fedfomo.core.local_training import Sgd
     from fedfomo.core.losses import objective_of
     from fedfomo.core.own_loop import as_trainer
@@ -128,7 +127,7 @@ def federate(
     objective = objective_of(loss, metric, metrics, primary)
     trainer, privacy = None if trainer is None else as_trainer(trainer), privacy or Privacy()
     where = resolve_device(device)
-    count = workers_on(where, workers, os.cpu_count() or 1)
+    count = workers_on(where, workers, available_cores())
     simulation = SimulationConfig(rounds, participation, 1, count, stop_after=stop_after)
     if methods is None:
         planned = planned_methods(method, options, (baselines,) if isinstance(baselines, str) else baselines)

@@ -11,10 +11,11 @@ import torch
 from fedfomo.core.archives import read_npz, read_tensors
 from fedfomo.core.data import Examples
 from fedfomo.core.lazy_data import LazyExamples
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError, listed, require
+from fedfomo.sites.argument_names import argument
 from fedfomo.sites.image_folders import ImageFolder, classes_in
 from fedfomo.sites.table_encoding import Labels, TableEncoding
-from fedfomo.sites.table_statistics import TableStatistics, require_columns, require_one_kind
+from fedfomo.sites.table_statistics import TableStatistics, require_columns, require_few_words, require_one_kind
 from fedfomo.sites.tables import Table, is_frame, read_table, table_of_frame
 
 TABLES = (".csv", ".parquet")
@@ -86,10 +87,16 @@ def encode_frames(sites: Mapping[str, Any], labels: Labels) -> Mapping[str, Any]
 
 
 def site_statistics(folder: Path | str, *, categories: Sequence[str] = (), drop: Sequence[str] = ()) -> TableStatistics:
-    """Measure the tables of one site's own folder: what it shares so that all sites encode and scale alike."""
+    """Measure the tables of one site's own folder: what it shares so that all sites encode and scale alike.
+
+    The words of every column of words are part of it. Columns in which nearly every word is another one, such as names
+    of persons, are refused: `drop` leaves them out, and `categories` lets their words be told.
+    """
     tables = [_without(_table(path), drop) for path in _files_of(Path(folder))]
     require_one_kind(tables, categories)
-    return TableStatistics.of(*tables, categories=categories)
+    found = TableStatistics.of(*tables, categories=categories)
+    require_few_words(found, categories)
+    return found
 
 
 def load_site(
@@ -102,14 +109,37 @@ def load_site(
     image_size: int | None = None,
     classes: Sequence[str] | None = None,
 ) -> tuple[Any, ...]:
-    """Read the parts of one site from its own folder; tables and classes of images as all sites number them.
+    """Read the parts of one site from its own folder.
 
-    The arguments are those of `load_sites`.
+    The arguments are those of `load_sites`. What the other sites hold is not known here. So tables with words or
+    missing values take `encoding`, which follows from the statistics of all sites, and folders of images take
+    `classes`, the same at all sites.
     """
     folder = Path(folder)
     require(folder.is_dir(), f"there is no folder {folder}")
-    found = {folder.name: _parts_in(_files_of(folder), classes or (), image_size)}
-    return _encoded(found, labels, label, (), drop, standardise=False, encoding=encoding)[folder.name]
+    paths = _files_of(folder)
+    if classes is None and (own := classes_in(path for path in paths if path.is_dir())):
+        raise InputError(
+            f"{folder} holds images of {listed(own)}, which other sites may number otherwise: give"
+            f" {argument('classes')} with the names of all sites' classes, in one order for all"
+        )
+    found = {folder.name: _parts_in(paths, classes or (), image_size)}
+    sites = _encoded(found, labels, label, (), drop, standardise=False, encoding=encoding)
+    if encoding is None and sites.encoding is not None:
+        _require_plain(sites.encoding, folder)
+    return sites[folder.name]
+
+
+def _require_plain(how: TableEncoding, folder: Path) -> None:
+    """Refuse tables that each site alone would turn into other numbers."""
+    of_words = [*([how.label] if how.classes else []), *how.words]
+    for names, what in ((of_words, "words"), ([*how.fill], "missing values")):
+        columns = listed([f"'{name}'" for name in names])
+        require(
+            not names,
+            f"{folder} holds {what} in {columns}, which other sites may encode otherwise: give {argument('encoding')}"
+            " with the encoding of all sites, or the file that TableEncoding.write made of it",
+        )
 
 
 def _places_in(folder: Path) -> list[Path]:
@@ -175,7 +205,7 @@ def _fitting(
     together = [table for own in sites for table in own]
     for table in together:
         held = f"{table.source} has the columns {', '.join(table.columns)}"
-        way_out = f"one of them must be called {label}, or name another with label="
+        way_out = f"one of them must be called {label}, or name another with {argument('label')}"
         require(label in table.columns, f"{held}; {way_out}")
         require_columns(table, tuple(together[0].columns), together[0].source)
     require_one_kind(together, categories)
@@ -184,7 +214,7 @@ def _fitting(
 
 
 def _without(table: Table, drop: Sequence[str]) -> Table:
-    return Table(table.source, {n: c for n, c in table.columns.items() if n not in drop}, table.first_line)
+    return Table(table.source, {n: c for n, c in table.columns.items() if n not in drop}, table.lines)
 
 
 def _files_of(place: Path) -> list[Path]:

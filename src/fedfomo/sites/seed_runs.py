@@ -113,6 +113,7 @@ def prepare_seed(
         privacy=privacy,
         validation_fraction=call["validation_fraction"],
         standardise=call.get("standardise"),
+        begun=[out / f"{each.label}-seed-{seed}" for each in methods],
     )
     problem = replace(problem, share=call.get("share", ()), keep=call.get("keep", ()))
     environment = sites_environment(names, problem, scaling)

@@ -20,6 +20,7 @@ from fedfomo.core.data import Examples
 from fedfomo.errors import InputError, listed, reading, require
 from fedfomo.io import write_atomically
 from fedfomo.runs.federated_statistics import LEAST_DEVIATION
+from fedfomo.sites.argument_names import argument
 from fedfomo.sites.table_statistics import TableStatistics, not_a_number, require_columns, require_usable
 from fedfomo.sites.tables import Column, Table
 
@@ -138,7 +139,6 @@ class TableEncoding:
         for row in np.flatnonzero((values != np.round(values)) | (values < 0) | (values > MOST_CLASSES))[:1].tolist():
             raise InputError(
                 f"{table.place(row, name)}: label {values[row]:g} is no class: classes are words, or whole numbers"
-                ' from 0; where numbers are to be predicted, say so with labels="numbers" (of fedfomo check, --labels'
-                " numbers)"
+                f" from 0; where numbers are to be predicted, say so with {argument('labels', 'numbers')}"
             )
         return torch.from_numpy(values).long()

@@ -15,9 +15,12 @@ from fedfomo.errors import InputError, listed, reading, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.private_data import Noise, SystemNoise
 from fedfomo.runs.federated_statistics import Moments, bounded_sums
+from fedfomo.sites.argument_names import argument
 from fedfomo.sites.tables import Column, Table
 
 MOST_WORDS = 1000  # different ones in a column
+LEAST_VALUES = 5  # in a column; of fewer, all may well be different kinds
+MOST_DIFFERENT = 0.8  # share of a column's values; with more, its words name single records
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,14 @@ class TableStatistics:
         together = {name: own.joined(other.columns[name]) for name, own in self.columns.items()}
         return TableStatistics(together, self.source)
 
-    def write(self, path: Path | str) -> None:
-        """Write them, to be sent."""
+    def write(self, path: Path | str) -> str:
+        """Write them, to be sent; return a sentence that says which columns' words leave with them."""
         columns = {name: asdict(own) for name, own in self.columns.items()}
-        write_atomically(Path(path), json.dumps({"source": self.source, "columns": columns}, indent=1).encode())
+        source = "/".join(Path(self.source).absolute().parts[-2:])  # SITE/train.csv: where a site keeps it is its own
+        write_atomically(Path(path), json.dumps({"source": source, "columns": columns}, indent=1).encode())
+        told = [f"'{name}'" for name, own in self.columns.items() if own.words]
+        words = f"every word of {', '.join(told)}, and how often it occurs" if told else "no word"
+        return f"{path} holds counts, means and squared deviations of numbers; {words}"
 
     @staticmethod
     def read(path: Path | str) -> TableStatistics:
@@ -144,7 +151,8 @@ def not_a_number(table: Table, row: int, name: str) -> InputError:
     """Return the error of a word in a column of numbers."""
     return InputError(
         f"{table.place(row, name)}: '{table.columns[name].word(row)}' is no number, as others of the column are:"
-        f" correct it, leave it empty if it is missing, or say that the column holds words, with categories=['{name}']"
+        " correct it, leave it empty if it is missing, or say that the column holds words, with"
+        f" {argument('categories', [name])}"
     )
 
 
@@ -162,13 +170,28 @@ def _measured(column: Column, is_category: bool) -> ColumnStatistics:
     return ColumnStatistics(*figures, missing=missing, words={})
 
 
+def require_few_words(statistics: TableStatistics, categories: Sequence[str]) -> None:
+    """Refuse columns that name records rather than kinds of them: their words are not for others."""
+    for name, own in statistics.columns.items():
+        counts = [count for count in own.words.values() if count]  # in training data; other words are of other parts
+        known, values = len(counts), sum(counts)
+        is_kind = name in categories or values < LEAST_VALUES or known <= MOST_DIFFERENT * values
+        require(
+            is_kind,
+            f"{statistics.source}, column '{name}': nearly every word is another one ({known} in {values:g} values),"
+            f" and all of them would leave the site: leave it out with {argument('drop', [name])}, or say that its"
+            f" words may be told, with {argument('categories', [name])}",
+        )
+        require_usable(name, own, statistics.source)
+
+
 def require_usable(name: str, own: ColumnStatistics, source: str) -> None:
     """Refuse a column that is of two kinds, or has too many different words."""
     is_one_kind = not (own.words and own.count)
-    way_out = f"say that it holds words, with categories=['{name}'], or correct it"
+    way_out = f"say that it holds words, with {argument('categories', [name])}, or correct it"
     require(is_one_kind, f"column '{name}' holds numbers at some sites and words at others: {way_out}")
     known = len(own.words)
-    way_out = "leave it out with drop=, as every name or number of a person"
+    way_out = f"leave it out with {argument('drop')}, as every name or number of a person"
     require(known <= MOST_WORDS, f"{source}, column '{name}': {known} different words are too many: {way_out}")
 
 

@@ -47,14 +47,14 @@ class Table:
 
     source: str
     columns: Mapping[str, Column]
-    first_line: int | None = None  # of a file, that of the first row
+    lines: Sequence[int] | None = None  # of a file, that on which each row begins
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())).numbers) if self.columns else 0
 
     def place(self, row: int, column: str) -> str:
         """Name a value by file, line and column."""
-        line = f"row {row}" if self.first_line is None else f"line {row + self.first_line}"
+        line = f"row {row}" if self.lines is None else f"line {self.lines[row]}"
         return f"{self.source}, {line}, column '{column}'"
 
 
@@ -80,16 +80,39 @@ def table_of_frame(frame: Any, source: str) -> Table:
 
 
 def read_csv(path: Path) -> Table:
-    """Read a file with a heading."""
-    with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a mark
-        lines = list(csv.reader(file))
-    require(bool(lines), f"{path} is empty: it takes a heading, and a line for each example")
-    heading, rows = [name.strip() for name in lines[0]], lines[1:]
+    """Read a file with a heading; records without any value are passed over."""
+    records = _records(path)
+    require(bool(records), f"{path} is empty: it takes a heading, and a line for each example")
+    heading = [name.strip() for name in records[0][1]]
+    _refuse_other_separators(heading, path)
     _refuse_twice(heading, str(path))
-    for number, row in enumerate(rows, start=2):
-        require(len(row) == len(heading), f"{path}, line {number}: {len(row)} values under {len(heading)} headings")
-    columns = {name: column_of([row[place] for row in rows]) for place, name in enumerate(heading)}
-    return Table(str(path), columns, first_line=2)
+    for line, row in records[1:]:
+        require(len(row) == len(heading), f"{path}, line {line}: {len(row)} values under {len(heading)} headings")
+    columns = {name: column_of([row[place] for _, row in records[1:]]) for place, name in enumerate(heading)}
+    return Table(str(path), columns, [line for line, _ in records[1:]])
+
+
+def _records(path: Path) -> list[tuple[int, list[str]]]:
+    """Return every record that holds something, with the line on which it begins."""
+    found: list[tuple[int, list[str]]] = []
+    with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a mark
+        reader, before = csv.reader(file), 0
+        for record in reader:
+            if any(value.strip() for value in record):
+                found.append((before + 1, record))
+            before = reader.line_num  # a value in quotes may span several
+    return found
+
+
+def _refuse_other_separators(heading: Sequence[str], path: Path) -> None:
+    """Refuse a file whose columns are not separated by commas: Excel writes such where numbers have decimal commas."""
+    for mark, kind, name in ((";", "';'", "semicolons"), ("\t", "'\\t'", "tabs")):
+        is_other = ",".join(heading).count(mark) >= len(heading)  # more columns than by commas
+        way_out = (
+            "write it with commas between columns and points in numbers, such as by"
+            f" pandas.read_csv(FILE, sep={kind}, decimal=',').to_csv(FILE, index=False)"
+        )
+        require(not is_other, f"{path}: its heading separates columns by {name}: {way_out}")
 
 
 def column_of(values: Sequence[Any] | npt.NDArray[Any]) -> Column:

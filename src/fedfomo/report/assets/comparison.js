@@ -15,7 +15,7 @@ function fillOverview() {
   const rows = methods.map((method) => [title(method), ...facts.scenarios.map((scenario) => {
     const pair = scenario.pairs.find((one) => one.method === method && one.against === against.method);
     const fewer = scenario.num_seeds[method] < scenario.seeds.length ? ` (${scenario.num_seeds[method]} of ${scenario.seeds.length} seeds)` : "";
-    const mean = known(scenario.means[method]) ? `${figure(scenario.means[method])} %${fewer}` : "–";
+    const mean = known(scenario.means[method]) ? `${figure(scenario.means[method])}${unit}${fewer}` : "–";
     if (!pair) return mean;
     return el("span", {}, el("strong", {}, withInterval(pair.mean)), el("br"), `${pair.better} / ${pair.equal} / ${pair.worse} of ${pair.gaps.length}`, el("br"), mean);
   })]);
@@ -31,13 +31,13 @@ facts.scenarios.forEach((scenario, number) => {
     traces: () => {
       const pairs = pairsOf(scenario);
       return [
-        { type: "scatter", mode: "markers", name: "clients", x: pairs.flatMap((pair) => pair.gaps.map(shown)), y: pairs.flatMap((pair, row) => pair.gaps.map((_, k) => row + jitter(k))), marker: { size: 6, opacity: 0.55, color: pairs.flatMap((pair) => pair.gaps.map((gap) => colour(gap > 0 ? "high" : gap < 0 ? "low" : "undecided"))) }, hovertemplate: "%{x:.1f}<extra></extra>" },
+        { type: "scatter", mode: "markers", name: "clients", x: pairs.flatMap((pair) => pair.gaps.map(shown)), y: pairs.flatMap((pair, row) => pair.gaps.map((_, k) => row + jitter(k))), marker: { size: 6, opacity: 0.55, color: pairs.flatMap((pair) => pair.gaps.map((gap) => colour(gap > 0 ? "high" : gap < 0 ? "low" : "undecided"))) }, hovertemplate: `%{x:${facts.is_share ? ".1f" : ".3g"}}<extra></extra>` },
         { type: "scatter", mode: "markers", name: "mean", x: pairs.map((pair) => shown(pair.mean.value)), y: pairs.map((_, row) => row), marker: { symbol: "diamond", size: 11, color: colour("ink") }, error_x: { type: "data", symmetric: false, array: pairs.map((pair) => shown((pair.mean.high ?? pair.mean.value) - pair.mean.value)), arrayminus: pairs.map((pair) => shown(pair.mean.value - (pair.mean.low ?? pair.mean.value))), color: colour("ink"), thickness: 2 }, text: pairs.map((pair) => `${title(pair.method)}: ${withInterval(pair.mean)}`), hovertemplate: "%{text}<extra></extra>" },
       ];
     },
     layout: () => {
       const pairs = pairsOf(scenario);
-      return { height: 110 + 46 * Math.max(2, pairs.length), hovermode: "closest", showlegend: false, xaxis: { title: { text: `${facts.metric} against ${title(against.method)}, points` }, zeroline: true, zerolinecolor: colour("muted"), zerolinewidth: 1.5 }, yaxis: { tickvals: pairs.map((_, row) => row), ticktext: pairs.map((pair) => plain(title(pair.method))), range: [pairs.length - 0.4, -0.6], showgrid: false, zeroline: false } };
+      return { height: 110 + 46 * Math.max(2, pairs.length), hovermode: "closest", showlegend: false, xaxis: { title: { text: `${facts.metric} against ${title(against.method)}${points ? ", points" : ""}` }, zeroline: true, zerolinecolor: colour("muted"), zerolinewidth: 1.5 }, yaxis: { tickvals: pairs.map((_, row) => row), ticktext: pairs.map((pair) => plain(title(pair.method))), range: [pairs.length - 0.4, -0.6], showgrid: false, zeroline: false } };
     },
     data: () => ({
       columns: ["method", "against", "mean", "low", "high", "worst client", "10th percentile", "better", "equal", "worse", "clients"],
