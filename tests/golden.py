@@ -200,7 +200,7 @@ RUNS = METHODS | FEDFOMO_OPTIONS | MOVED_OPTIONS | OTHER_OPTIONS | SETTINGS
 AS_PAPER = {"norm": "l2", "affinity_update": "raw", "num_averages": 0}
 
 SITES: dict[str, dict[str, Any]] = {
-    "federate/fedfomo": {},
+    "federate/fedfomo": {"method": "fedfomo"},
     "federate/fedfomo latest": {
         "method": "fedfomo-as-coded",
         "options": AS_PAPER | {"availability": "latest"},
@@ -208,9 +208,13 @@ SITES: dict[str, dict[str, Any]] = {
     },
     "federate/fedavg": {"method": "fedavg"},
     "federate/apfl-logits": {"method": "apfl-logits"},
-    "federate/regression": {"loss": "regression"},
-    "federate/private": {"privacy": Privacy(noise=1.0, validation_noise=1.0, delta=1e-3), "layers": "plain"},
-    "federate/three parts": {"parts": 3, "seed": 5},
+    "federate/regression": {"method": "fedfomo", "loss": "regression"},
+    "federate/private": {
+        "method": "fedfomo",
+        "privacy": Privacy(noise=1.0, validation_noise=1.0, delta=1e-3),
+        "layers": "plain",
+    },
+    "federate/three parts": {"method": "fedfomo", "parts": 3, "seed": 5},
 }
 """Arguments of `federate`, and two of the sites themselves: the number of `parts`, and the model's `layers`."""
 

@@ -117,3 +117,9 @@ def test_nonsense_is_refused() -> None:
         Apple(weight_rate=-1.0)
     with pytest.raises(InputError, match="cautious_share"):
         Apple(cautious_share=2.0)
+
+
+def test_the_model_of_a_client_that_has_left_is_handed_out_no_more() -> None:
+    algorithm, core = Apple(), Upload(point(1), 2)
+    state = algorithm.forget_clients(State({0: core, 1: core, 2: core}), {0, 2})
+    assert algorithm.configure_client(state, 0, stream(0)).ids.tolist() == [2]

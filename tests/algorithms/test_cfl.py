@@ -181,3 +181,12 @@ def test_halves_must_differ_to_be_parted() -> None:
     assert separation_of(cosines([point(1, 0), point(1, 0), point(-1, 0), point(-1, 0)]), [0, 0, 1, 1]) == 2.0
     assert separation_of(torch.eye(4, dtype=torch.float64), [0, 0, 1, 1]) == 0.0
     assert separation_of(cosines([point(1, 0), point(0, 1), point(0, 1)]), [1, 0, 0]) == 1.0
+
+
+def test_by_default_a_cluster_is_split_by_the_papers_rule_alone() -> None:
+    # Cosines are 1 within the pairs and 0.6 across: too little to part by, if halves must differ by ½.
+    updates = {0: [0.0, 1.0], 1: [0.0, 1.0], 2: [0.8, 0.6], 3: [0.8, 0.6]}
+    for separation, number in ((Cfl().separation, 2), (0.5, 1)):
+        algorithm = replace(ALWAYS, epsilon_1=0.9, separation=separation)
+        state = algorithm.start_server(start_of(4, 0.0, 0.0))
+        assert len(algorithm.aggregate(state, answers(state, updates)).clusters.models) == number

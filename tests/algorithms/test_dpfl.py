@@ -144,6 +144,22 @@ def test_collaborators_without_a_model_are_refused() -> None:
     )
 
 
+def test_the_model_of_a_client_that_has_left_is_handed_out_no_more() -> None:
+    algorithm = Dpfl(refresh_every=4)
+    search, between = (algorithm.forget_clients(state_after(rounds), {0, 1, 2}) for rounds in (1, 2))
+    assert algorithm.configure_client(search, 0, stream(0)).candidates.tolist() == [1, 2]
+    sent = algorithm.configure_client(between, 0, stream(0))
+    assert sent.mean is not None
+    assert (sent.mean.item(), sent.num_in_mean) == (1.0, 1)
+    # Client 0 still names 3, whom it chose before: that is no fault of its own, and does not bring 3 back.
+    named = Upload(point(5), ids(1, 3))
+    assert algorithm.validate(between, named) is None
+    after = algorithm.forget_clients(algorithm.aggregate(between, {0: named}), {0, 1, 2})
+    assert after.collaborators[0].ids.tolist() == [1]
+    assert algorithm.validate(after, named) is None
+    assert algorithm.validate(after, Upload(point(5), ids(4))) is not None
+
+
 def test_alone_it_is_local_training() -> None:
     problem, plan = points_problem(num_clients=1), SimulationConfig(rounds=3)
     assert digest(simulate(problem, Dpfl(), plan).models) == digest(simulate(problem, Local(), plan).models)

@@ -14,12 +14,13 @@ from fedfomo.algorithms.fedamp import (
     relative_scale,
     squared_gaps,
 )
+from fedfomo.algorithms.fedavg import Download
 from fedfomo.algorithms.local import Local
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from toy_problems import digest, numbers, point, points_problem, scalar_problem, start_of
+from toy_problems import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
 
 
 def table(*rows: list[float]) -> torch.Tensor:
@@ -69,6 +70,18 @@ def test_clients_are_sent_their_mixture() -> None:
     assert algorithm.configure_client(state, 0, stream(0)).model.item() == pytest.approx(0.5)
     assert algorithm.configure_client(state, 2, stream(0)).model.item() == pytest.approx(1.5)
     assert algorithm.configure_client(state, 1, stream(0)).model.item() == 1.0  # never heard of: the plain mean
+
+
+def test_a_client_uses_what_it_has_trained_and_not_what_it_is_pulled_to() -> None:
+    # From u = 2 halfway to 8, at rate ¼ and with the pull still 0: w = 5. It keeps 5 whatever it is sent next.
+    client, algorithm = scalar_client(target=None, train_target=8.0), FedAmp(strength=1.0)
+    nothing = algorithm.start_client(client.start)
+    assert algorithm.personalise(client, Download(point(2)), nothing).model.item() == 2.0
+    trained = algorithm.train(client, Download(point(2)), nothing)
+    assert (trained.upload.model.item(), trained.model.item()) == (5.0, 5.0)
+    assert algorithm.personalise(client, Download(point(-9)), trained.memory).model.item() == 5.0
+    # The next training starts from the mixture again: from 4 halfway to 8.
+    assert algorithm.train(client, Download(point(4)), trained.memory).model.item() == 6.0
 
 
 def test_training_is_pulled_back_to_the_mixture() -> None:

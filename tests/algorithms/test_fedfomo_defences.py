@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from fedfomo.errors import InputError
 from fedfomo.simulation.simulate import SimulationConfig, simulate
 from toy_problems import (
     InProcess,
+    KeepLines,
     client_of,
     federation_of,
     ids,
@@ -90,6 +92,27 @@ def test_after_the_last_round_the_head_is_trained_anew_and_nothing_else_changes(
     expected = client.train(start, trainable_mask=is_head[: layout.num_trainable], epochs=3, purpose="new head")
     assert torch.equal(renewed.models[1], expected)
     assert renewed.after_training == plain.after_training
+
+
+def test_the_head_is_trained_anew_however_early_a_run_ends() -> None:
+    # Four validation examples are soon all right: of 30 planned rounds there are a few, and the models are of the best.
+    problem, lines = points_problem(), list[dict[str, Any]]()
+    layout = problem.model.layout
+    is_head = layout.mask(layout.layers()[-1:])
+    plan = SimulationConfig(rounds=30, stop_after=1)
+    plain = simulate(problem, RobustFedFomo(), plan, callback=KeepLines(lines))
+    renewed = simulate(problem, RobustFedFomo(new_head_epochs=3), plan)
+    assert len(lines) < 30
+    for n, model in plain.models.items():
+        assert not torch.equal(renewed.models[n][is_head], model[is_head])
+
+
+def test_in_any_round_but_the_last_update_the_head_stays() -> None:
+    client, algorithm = client_of(points_problem(), 0), RobustFedFomo(new_head_epochs=3)
+    memory, nobody = algorithm.start_client(client.start), Download(ids(), ())
+    for is_final in (False, True):
+        model = algorithm.personalise(replace(client, is_final=is_final), nobody, memory).model
+        assert torch.equal(model, client.start.initial) != is_final
 
 
 def test_reports_are_clipped_at_a_multiple_of_what_is_usual() -> None:

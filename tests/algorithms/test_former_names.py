@@ -24,8 +24,11 @@ def test_former_options_lead_to_present_ones(method: str) -> None:
 @pytest.mark.parametrize(
     ("options", "made"),
     [
-        ({"norm": "l1", "epsilon": "0.1"}, FedFomoAsCoded(epsilon=0.1, affinity_update="raw", num_averages=0)),
-        ({"num_averages": 3}, FedFomoAsCoded(norm="l2", affinity_update="raw", num_averages=3)),
+        (
+            {"norm": "l1", "epsilon": "0.1"},
+            FedFomoAsCoded(5, 0.1, norm="l1", affinity_update="raw", num_averages=0),
+        ),
+        ({"num_averages": 3}, FedFomoAsCoded(5, norm="l2", affinity_update="raw", num_averages=3)),
         ({"weight_limit": 2.0, "num_downloads": 3}, RobustFedFomo(num_downloads=3, weight_limit=2.0)),
         ({"keep_training": True}, FedFomoKeepTraining()),
         ({"keep_training": "false", "epsilon": 0.5}, FedFomo(epsilon=0.5)),

@@ -7,10 +7,21 @@ from fedfomo.algorithms.fedavg import FedAvg, Upload
 from fedfomo.algorithms.ifca import Choice, Download, Ifca, State, best_model
 from fedfomo.core.client import Client
 from fedfomo.core.rng import stream
+from fedfomo.core.round import run_round, sample_clients
 from fedfomo.errors import InputError
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
-from toy_problems import digest, numbers, point, points_problem, scalar_client, scalar_problem, start_of
+from toy_problems import (
+    InProcess,
+    digest,
+    federation_of,
+    numbers,
+    point,
+    points_problem,
+    scalar_client,
+    scalar_problem,
+    start_of,
+)
 
 
 def chosen(cluster: int, x: float, num_examples: int = 1) -> Choice:
@@ -61,6 +72,68 @@ def test_the_first_round_seeds_the_models_with_clients_far_apart() -> None:
     after = algorithm.aggregate(state, uploads)
     assert [model.item() for model in after.models] == [5.0, -4.0, 20.0]
     assert after.is_seeded
+
+
+def test_with_few_clients_a_round_models_wait_until_there_are_enough() -> None:
+    # Two of ten clients a round, and three clusters: the first two are held, and sent is the initial model still.
+    algorithm = Ifca(3)
+    first = algorithm.aggregate(algorithm.start_server(start_of(10, 0.0)), {4: chosen(0, 4.0), 5: chosen(0, 5.0)})
+    assert not first.is_seeded
+    assert algorithm.configure_client(first, 1, stream(0)).models == (point(0),)
+    # Who comes again counts once, with its latest model. Of 6, 5 and −4, with mean 2⅓: take 5, −4, and 6.
+    second = algorithm.aggregate(first, {4: chosen(0, 6.0), 8: chosen(0, -4.0)})
+    assert second.is_seeded
+    assert [model.item() for model in second.models] == [6.0, 5.0, -4.0]
+    assert second.waiting == {}
+    third = algorithm.aggregate(second, {0: chosen(2, -6.0)})
+    assert [model.item() for model in third.models] == [6.0, 5.0, -6.0]
+
+
+def test_clients_that_never_answer_are_not_awaited_for_ever() -> None:
+    # Two of four clients have data: once both have uploaded twice, these two are all.
+    algorithm = Ifca(3)
+    state = algorithm.start_server(start_of(4, 0.0))
+    for is_seeded in (False, True):
+        state = algorithm.aggregate(state, {0: chosen(0, 4.0), 1: chosen(0, -4.0)})
+        assert state.is_seeded == is_seeded
+    assert [model.item() for model in state.models] == [4.0, -4.0]
+
+
+def test_a_client_that_comes_again_does_not_end_the_wait_alone() -> None:
+    # Client 0 twice, client 1 once: three uploads of two clients, which chance may explain.
+    algorithm = Ifca(3)
+    state = algorithm.aggregate(algorithm.start_server(start_of(9, 0.0)), {0: chosen(0, 4.0), 1: chosen(0, -4.0)})
+    state = algorithm.aggregate(state, {0: chosen(0, 5.0)})
+    assert not state.is_seeded
+    assert algorithm.aggregate(state, {2: chosen(0, 8.0)}).is_seeded
+
+
+def test_few_clients_a_round_still_come_to_all_clusters() -> None:
+    problem = points_problem(num_clients=12)
+    plan = SimulationConfig(rounds=3, participation=0.25)
+    federation, sizes = federation_of(problem, Ifca(5)), list[int]()
+    state = Ifca(5).start_server(problem.start(3))
+    exchange = InProcess(problem, Ifca(5))
+    for t in range(plan.rounds):
+        cohort = sample_clients(12, plan.participation, problem.seed, t)
+        state = run_round(federation, state, t, cohort, exchange).state
+        sizes.append(len(state.models))
+    assert sizes[0] == 1
+    assert sizes[-1] == 5
+
+
+def test_a_client_that_has_left_seeds_no_model() -> None:
+    algorithm = Ifca(3)
+    state = algorithm.aggregate(algorithm.start_server(start_of(10, 0.0)), {4: chosen(0, 4.0), 5: chosen(0, 5.0)})
+    assert list(algorithm.forget_clients(state, range(5)).waiting) == [4]
+
+
+def test_a_shared_body_is_that_of_all_who_waited() -> None:
+    algorithm = Ifca(2, share_body=True)
+    state = State((point(0, 0),), False, 2, point(0, 1), num_members=4)
+    state = algorithm.aggregate(state, {0: Choice(0, Upload(point(1, 10), 1))})
+    after = algorithm.aggregate(state, {1: Choice(0, Upload(point(3, 20), 1))})
+    assert [model.tolist() for model in after.models] == [[2.0, 10.0], [2.0, 20.0]]
 
 
 def test_a_round_without_uploads_seeds_nothing() -> None:

@@ -106,3 +106,9 @@ def test_registering_refuses_a_name_twice_and_a_class_that_is_no_dataclass() -> 
         register("fedfomo")(FedFomo)
     with pytest.raises(TypeError, match="must be decorated with @dataclass"):
         register("new")(type("New", (FedFomo,), {}))
+
+
+def test_the_authors_code_counts_the_own_model_among_its_five() -> None:
+    coded = FedFomoAsCoded(num_downloads=4, norm="l1", affinity_update="normalised", num_averages=5)
+    assert make_algorithm("fedfomo-as-coded") == coded
+    assert make_algorithm("fedfomo") == FedFomo(num_downloads=5)

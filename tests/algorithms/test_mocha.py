@@ -1,5 +1,7 @@
 """MOCHA for neural networks: relations and pulls worked by hand, and what it turns into."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -121,6 +123,24 @@ def test_who_has_not_uploaded_is_related_to_nobody() -> None:
     assert state.precision[0].tolist() == [1, 0, 0, 0]
     assert state.precision[2].tolist() == [0, 0, 1, 0]
     assert algorithm.configure_client(state, 0, stream(0)).anchor == point(3)  # the mean of those who have
+
+
+def test_who_joins_between_two_learnings_is_pulled_as_gently_as_anybody() -> None:
+    # Models 1 and −1 deviate by (1, −1): the gram matrix has the eigenvalues 2 and 0, so Ω = Σ⁻¹/2 is 1/2 along
+    # (1, −1)/√2. Centred, it is [[¼, −¼], [−¼, ¼]], and stays so beside the newcomer's I, whose centred part is
+    # ccᵀ with c = (−⅓, −⅓, ⅔). The newcomer's row is (−2/9, −2/9, 4/9), the first client's (13/36, −5/36, −2/9).
+    algorithm = Mocha(relate_every=2)
+    state = replace(algorithm.start_server(start_of(3, 0.0)), rounds=1)
+    learnt = algorithm.aggregate(state, {0: Upload(point(1)), 1: Upload(point(-1))})
+    assert learnt.precision[:2, :2].flatten().tolist() == pytest.approx([0.25, -0.25, -0.25, 0.25], abs=1e-3)
+    joined = algorithm.aggregate(learnt, {2: Upload(point(8))})
+    newcomer, first = (algorithm.configure_client(joined, n, stream(0)) for n in (2, 0))
+    assert newcomer.anchor is not None
+    assert first.anchor is not None
+    assert newcomer.stiffness == pytest.approx(4 / 9, abs=1e-3)
+    assert newcomer.anchor.item() == pytest.approx(0.0, abs=1e-3)
+    assert first.stiffness == pytest.approx(13 / 36, abs=1e-3)
+    assert first.anchor.item() == pytest.approx((5 / 36 * -1 + 2 / 9 * 8) / (13 / 36), abs=1e-2)
 
 
 def test_before_anybody_has_uploaded_nobody_is_pulled() -> None:

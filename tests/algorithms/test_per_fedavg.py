@@ -141,3 +141,7 @@ def test_nonsense_is_refused() -> None:
         PerFedAvg(alpha=-0.1)
     with pytest.raises(InputError, match="personal_epochs"):
         PerFedAvg(personal_epochs=0)
+
+
+def test_the_default_is_within_an_eighth_of_the_default_rate() -> None:
+    assert PerFedAvg().alpha <= Sgd().learning_rate / 8

@@ -1,11 +1,13 @@
 """Groups of a few classes and concept shift, from labels alone."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 
+from fedfomo.core.rng import numpy_stream
 from fedfomo.datasets.bundled import load_digits
 from fedfomo.datasets.class_groups import concept_shift, groups_of_classes, share_sent_away
 from fedfomo.datasets.config import ScenarioConfig
@@ -72,6 +74,26 @@ def test_concept_shift_permutes_labels_by_group_and_follows_targets() -> None:
     summary = summarise_scenario(config, digits, 3)
     counted = torch.bincount(scenario.clients[5].train.labels, minlength=10)
     assert summary.clients[5].train_labels == tuple(counted.tolist())
+
+
+def test_no_two_groups_have_the_same_labels() -> None:
+    # Of three labels there are six orders: six independent draws would hardly ever be all of them.
+    labels = np.arange(3).repeat(40)
+    for seed in range(5):
+        maps = concept_shift(labels, labels, 6, 6, seed).label_maps
+        assert maps is not None
+        assert sorted(tuple(each.tolist()) for each in maps) == sorted(permutations(range(3)))
+    # What is drawn first stays where it is no repetition.
+    first = concept_shift(LABELS, LABELS, 3, 6, seed=0).label_maps
+    assert first is not None
+    for group in (1, 2):
+        assert first[group].tolist() == numpy_stream(0, "permuted labels", group).permutation(10).tolist()
+
+
+def test_more_groups_than_orders_of_the_labels_are_refused() -> None:
+    labels = np.arange(3).repeat(40)
+    with pytest.raises(InputError, match="distributions is 7, but 3 labels have only 6 orders"):
+        concept_shift(labels, labels, 7, 7, seed=0)
 
 
 def test_clients_who_disagree_on_labels_share_no_examples() -> None:

@@ -88,3 +88,10 @@ def test_clients_without_examples_have_no_overlap() -> None:
     summary = summarise_scenario(ScenarioConfig(scenario="iid", clients=5), few, seed=0)
     assert [client.overlap for client in summary.clients[3:]] == [None, None]
     assert any(note.startswith("client 4 has no training examples") for note in summary.warnings)
+
+
+def test_a_summary_warns_of_examples_that_nobody_holds_as_a_run_does(digits: DataSet) -> None:
+    config = ScenarioConfig(scenario="pairs", distributions=2, clients=6, classes_per_client=2)
+    summary, scenario = summarise_scenario(config, digits, seed=3), build_scenario(config, digits, seed=3)
+    assert summary.warnings == scenario.warnings
+    assert "training examples are left to nobody" in summary.warnings[0]

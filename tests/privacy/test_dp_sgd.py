@@ -161,7 +161,7 @@ def test_a_sample_is_not_cut_up() -> None:
         lambda: sample.joined(),
         lambda: sample.sampled(0.5, stream(0)),
     ):
-        with pytest.raises(InputError, match="takes a part of a random sample"):
+        with pytest.raises(InputError, match="cuts, joins or evaluates a random sample"):
             cut()
 
 

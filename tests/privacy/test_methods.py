@@ -89,7 +89,9 @@ def test_of_a_private_mixture_only_the_shared_expert_is_noisy() -> None:
     assert spent == plain.spent
 
 
-@pytest.mark.parametrize(("name", "stops"), [("fedavg", False), ("pfedme", True)])
+@pytest.mark.parametrize(
+    ("name", "stops"), [("fedavg", False), ("ditto", False), ("apfl", False), ("per-fedavg", False), ("pfedme", True)]
+)
 def test_who_uses_a_sample_twice_reaches_its_epsilon_before_the_last_round(name: str, stops: bool) -> None:
     privacy = Privacy(epsilon=3.0, delta=1e-3)
     problem = replace(points_problem(), trainer=Sgd(batch_size=5, epochs=2), privacy=privacy)

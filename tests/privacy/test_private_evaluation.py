@@ -72,6 +72,21 @@ def test_nothing_to_judge_by_costs_nothing() -> None:
     assert records.tracker.ledger == {}
 
 
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_random_sample_is_not_evaluated_however_many_came(number: int) -> None:
+    records = PrivateExamples(
+        targets(*[1.0] * number),
+        ("training",),
+        BudgetTracker(Ones(), {}, lambda ledger: True),
+        chance=0.5,
+        expected=2.0,
+        sample=b"a draw",
+    )
+    with pytest.raises(InputError, match="evaluates a random sample"):
+        PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], records)
+    assert records.tracker.ledger == {}
+
+
 def test_examples_that_are_nobodys_are_refused() -> None:
     with pytest.raises(InputError, match="no budget to charge"):
         PrivateEvaluator(1.0, 4.0).losses(scalar_model(), [torch.zeros(1)], targets(1.0))

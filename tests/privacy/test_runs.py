@@ -162,7 +162,7 @@ def test_a_budget_that_runs_out_ends_a_clients_uploads_and_the_run_goes_on(tmp_p
 def test_who_can_pay_for_nothing_keeps_the_initial_model_whatever_was_computed_before() -> None:
     problem = private(budget=1e-3)
     run_private(replace(problem, privacy=Privacy()), method="local")  # leaves its last client's model in the network
-    models = run_private(problem, method="per-fedavg").models  # needs a step on its own records before it predicts
+    models = run_private(problem, method="fedavg-finetuned").models  # trains before it predicts
     assert all(torch.equal(theta, problem.initial) for theta in models.values())
 
 

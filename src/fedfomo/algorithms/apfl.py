@@ -49,7 +49,7 @@ class Apfl(AveragingServer[Memory]):
     steps: ClassVar[Steps] = "gradients"
 
     alpha: Fraction = 0.5  # α
-    """The own model's share of the blend, at the start or throughout."""
+    """The personal model's share of the blend, at the start or throughout."""
     learns_share: bool = True
     """Adapt the share on the training data, once a round."""
 
@@ -58,19 +58,19 @@ class Apfl(AveragingServer[Memory]):
         return Memory(start.initial, self.alpha)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Blend the own model with the global one."""
+        """Blend the personal model with the global one."""
         if len(client.data.train) == 0:
-            # Departs from the paper: an own model that cannot learn has weight 0.
+            # Departs from the paper: a personal model that cannot learn has weight 0.
             return Personalised(download.model, memory)
         return Personalised(blend(memory.own, download.model, memory.share), memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the copy of the global model on its own loss, and the own model on that of the blend."""
+        """Train the copy of the global model on its own loss, and the personal model on that of the blend: it stays."""
         own, shared, share = memory.own.clone(), download.model.clone(), memory.share
         num_trainable, rate, descent = client.num_trainable, client.learning_rate, client.descent()
         for step, batch in enumerate(descent.batches()):
             blended = blend(own, shared, share)
-            gradient = descent.gradient(blended, batch)
+            gradient = descent.gradient(blended, batch, local_only=not client.keeps_part)
             own[num_trainable:] = blended[num_trainable:]  # its statistics are those of the blend that it is used in
             adapted = next_share(share, own, shared, gradient, rate) if step == 0 and self.learns_share else share
             descent.step(own, gradient, share, of="own")

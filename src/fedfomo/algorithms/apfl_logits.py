@@ -60,13 +60,13 @@ class ApflLogits(Apfl):
         return Blend(module)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Put the global model beside the own one."""
-        # Departs from the paper: an own model that cannot learn has weight 0.
+        """Put the global model beside the personal one."""
+        # Departs from the paper: a personal model that cannot learn has weight 0.
         share = memory.share if len(client.data.train) else 0.0
         return Personalised(blended(client.model.layout, memory.own, download.model, share), memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the copy of the global model on its own loss, and the own model on that of the blend."""
+        """Train the copy of the global model on its own loss, and the personal model on that of the blend."""
         all_own, all_shared, share = places(client.model.layout)
         theta = blended(client.model.layout, memory.own, download.model, memory.share)
         rate, descent = client.learning_rate, client.descent()

@@ -7,7 +7,7 @@ and descends, on its own loss, both on its own core and on the weights p_i.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -98,7 +98,7 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
     cautious_share: Fraction = 0.1
     """Share of the rounds in which that penalty falls to 0."""
     full_steps: bool = True
-    """Divide the own model's steps by its weight (the initial one, if that is larger), so that they are the learning
+    """Divide a core's steps by its weight (the initial one, if that is larger), so that they are the learning
     rate's; without it they shrink with the number of clients."""
 
     def start_server(self, start: FederationInfo) -> State:
@@ -115,17 +115,21 @@ class Apple(Algorithm[State, Download, Upload, Memory]):
         """Replace the core models that were uploaded."""
         return State({**state.cores, **uploads})
 
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Drop the core models of others, which would be handed out as they are."""
+        return State({client: core for client, core in state.cores.items() if client in members})
+
     def start_client(self, start: FederationInfo) -> Memory:
         """Start from the common initial model and the initial weights."""
         return Memory(start.initial, torch.zeros(start.num_clients, dtype=torch.float64))
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Combine the cores, the own one among them."""
+        """Combine the cores, its own among them."""
         _, cores, weights, _ = candidates(client, download, memory)
         return Personalised(combine(cores, weights, client.num_trainable), memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Descend on the own core and on all weights, by the gradient of the loss of the combination."""
+        """Descend on its own core and on all weights, by the gradient of the loss of the combination."""
         ids, cores, weights, initial = candidates(client, download, memory)
         hold = self.mu * penalty_schedule(client.round, client.start.rounds, self.cautious_share)
         # Departs from the paper: with weights of 1/K, steps of the learning rate × p_ii would hardly move anything.

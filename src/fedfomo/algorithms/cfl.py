@@ -94,8 +94,8 @@ class Cfl(FedAvgClient[State, Download]):
     """Share of the planned rounds in which a cluster waits for members that have not answered yet."""
     linkage: Literal["single", "complete"] = "single"
     """How a cluster is split: single as in the paper, complete as in the authors' code."""
-    separation: Annotated[float, Meta(ge=0, le=2)] = 0.5
-    """Split only if cosines within the halves exceed those across by so much on average; 0, as in the paper: always."""
+    separation: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    """Split only if cosines within the halves exceed those across by so much on average; 0 asks for nothing more."""
     select_by_validation: bool = False
     """Let each client use the model, of all present and former clusters, with the lowest validation loss."""
 

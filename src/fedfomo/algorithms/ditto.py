@@ -1,7 +1,7 @@
 """Ditto (Li, Hu, Beirami, Smith; ICML 2021): FedAvg, and beside it a model of one's own that stays near.
 
 Every client trains two models on the same batches: the global one, as FedAvg does, and its own, which minimises the
-client's loss + λ/2 ‖v − w‖², where w is the global model of the round. The own model is the one it uses.
+client's loss + λ/2 ‖v − w‖², where w is the global model of the round. The personal model v is the one it uses.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ class Ditto(AveragingServer[Memory]):
     compute: ClassVar[str] = "2 × FedAvg"
 
     lambda_: NonNegative = 1.0
-    """Weight λ of the proximal term that holds the own model near the global one."""
+    """Weight λ of the proximal term that holds the personal model near the global one."""
 
     def start_client(self, start: FederationInfo) -> Memory:
         """Have no model yet."""
         return Memory(None)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Use the own model; without one, the global model."""
+        """Use the personal model; without one, the global model."""
         # Departs from the paper: who joins late starts its own model from the global one, not from the initial one.
         return Personalised(download.model if memory.own is None else memory.own, memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the global model, and on the same batches the own one."""
+        """Train the global model, and on the same batches the personal one, of which nothing leaves."""
         model = client.train(download.model)
         start = download.model if memory.own is None else memory.own
-        own = client.train(start, penalty=ProximalTerm(download.model, self.lambda_))
+        pull = ProximalTerm(download.model, self.lambda_)
+        own = client.train(start, penalty=pull, local_only=not client.keeps_part)
         return Trained(Upload(model, len(client.data.train)), Memory(own), own)

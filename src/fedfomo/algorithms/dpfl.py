@@ -7,8 +7,8 @@ serve it best, by a randomised double greedy search; in the rounds between it av
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -26,7 +26,7 @@ WORTHLESS = -1e9  # a set with a broken model; finite, since differences of rewa
 
 
 def reward(loss: float) -> float:
-    """Return R(S) = (10 − L)/10, with L the validation loss of the mean of S; the set of nobody is worth 0."""
+    """Return R(S) = (10 − L)/10, with L the validation loss of the mean of S; the empty set is worth 0."""
     return (10 - loss) / 10 if math.isfinite(loss) else WORTHLESS
 
 
@@ -74,6 +74,7 @@ class State:
     models: Mapping[int, Parameters]
     collaborators: Mapping[int, Collaborators]
     round: int  # rounds collected so far
+    forgotten: Ids = NOBODY  # clients that have left, whom choices made before may still name
 
 
 @dataclass(frozen=True)
@@ -141,15 +142,28 @@ class Dpfl(Algorithm[State, Download, Upload, Memory]):
     def aggregate(self, state: State, uploads: Mapping[ClientId, Upload]) -> State:
         """Store models and choices."""
         models = {**state.models, **{n: uploads[n].model for n in sorted(uploads)}}
-        heard = {n: Collaborators(uploads[n].collaborators) for n in sorted(uploads)}
-        return State(models, {**state.collaborators, **heard}, state.round + 1)
+        chosen = {n: uploads[n].collaborators for n in sorted(uploads)}
+        heard = {n: Collaborators(ids[~torch.isin(ids, state.forgotten)]) for n, ids in chosen.items()}
+        return replace(state, models=models, collaborators={**state.collaborators, **heard}, round=state.round + 1)
+
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Drop the models and the choices of others, and them from the choices of members."""
+        left = sorted(set(state.models).union(state.forgotten.tolist()).difference(members))
+        forgotten = torch.tensor(left, dtype=torch.int64)
+        collaborators = {
+            client: Collaborators(own.ids[~torch.isin(own.ids, forgotten)])
+            for client, own in state.collaborators.items()
+            if client in members
+        }
+        models = {client: model for client, model in state.models.items() if client in members}
+        return replace(state, models=models, collaborators=collaborators, forgotten=forgotten)
 
     def validate(self, state: State, upload: Upload) -> str | None:
         """Refuse more collaborators than are allowed, the same one twice, and those whose models nobody has."""
         chosen = upload.collaborators.tolist()
         if len(chosen) > self.budget or len(set(chosen)) < len(chosen):
             return f"'collaborators' must be at most {self.budget} different clients"
-        missing = set(chosen) - set(state.models)
+        missing = set(chosen).difference(state.models, state.forgotten.tolist())
         return f"'collaborators' names client {min(missing)}, who has no model" if missing else None
 
     def start_client(self, start: FederationInfo) -> Memory:
@@ -157,7 +171,7 @@ class Dpfl(Algorithm[State, Download, Upload, Memory]):
         return Memory(None, start.initial, NOBODY)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Average the own model with the collaborators', chosen now or before."""
+        """Average its own model with the collaborators', chosen now or before."""
         collaborators, models, counts = memory.collaborators, list[Tensor](), list[float]()
         if download.mean is not None:
             models, counts = [download.mean], [float(download.num_in_mean)]

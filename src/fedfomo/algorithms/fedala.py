@@ -47,7 +47,7 @@ def next_weights(weights: Tensor, gradient: Tensor, gap: Tensor, rate: float) ->
 @register("fedala", paper="Zhang et al., 2023")
 @dataclass(frozen=True)
 class FedAla(AveragingServer[Memory]):
-    """Blend the global model into the own one, with weights learnt coordinate by coordinate, then train."""
+    """Blend the global model into the personal one, with weights learnt coordinate by coordinate, then train."""
 
     compute: ClassVar[str] = "FedAvg and about 1 epoch a round, more at first"
     steps: ClassVar[Steps] = "gradients"

@@ -1,8 +1,8 @@
 """FedAMP, federated attentive message passing (Huang et al.; AAAI 2021).
 
-The server keeps every client's model apart and hands each client a mixture u_i of its own and the others', in
-which those near to its own weigh more; training then pulls it towards u_i. So models of similar clients approach
-each other.
+The server keeps every client's model w_i apart and hands each client a mixture u_i of its own and the others', in
+which those near to its own weigh more; training then pulls w_i towards u_i. So models of similar clients approach
+each other. The model that a client uses is w_i.
 """
 
 from __future__ import annotations
@@ -71,9 +71,16 @@ class Upload:
     model: Parameters
 
 
+@dataclass(frozen=True)
+class Memory:
+    """A client's personal model, once it has trained one."""
+
+    own: Parameters | None  # w_i
+
+
 @register("fedamp", paper="Huang et al., 2021")
 @dataclass(frozen=True)
-class FedAmp(Algorithm[State, Download, Upload, None]):
+class FedAmp(Algorithm[State, Download, Upload, Memory]):
     """Every client is pulled towards a mixture of the models that are near to its own."""
 
     sends: ClassVar[str] = "1 model down, 1 up"
@@ -115,11 +122,15 @@ class FedAmp(Algorithm[State, Download, Upload, None]):
             alpha, sigma = relative_scale(gaps, alpha, sigma)
         return State(state.initial, models, message_weights(gaps, alpha, sigma), state.num_trainable)
 
-    def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
-        """Use the mixture."""
-        return Personalised(download.model, None)
+    def start_client(self, start: FederationInfo) -> Memory:
+        """Have no model yet."""
+        return Memory(None)
 
-    def train(self, client: Client, download: Download, memory: None) -> Trained[Upload, None]:
-        """Train from the mixture, and be pulled back to it: min f_i(w) + strength/2 · ‖w − u_i‖²."""
+    def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
+        """Use the personal model; without one, the mixture."""
+        return Personalised(download.model if memory.own is None else memory.own, memory)
+
+    def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
+        """Train from the mixture, and be pulled back to it: w_i = argmin f_i(w) + strength/2 · ‖w − u_i‖²."""
         own = client.train(download.model, penalty=ProximalTerm(download.model, self.strength))
-        return Trained(Upload(own), None, own)
+        return Trained(Upload(own), Memory(own), own)

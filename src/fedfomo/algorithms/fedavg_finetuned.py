@@ -65,5 +65,6 @@ class FedAvgTunedOnValidation(FedAvg):
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Tune a copy of the global model for as many epochs as a round has; without validation data, use it as is."""
-        tuned = client.train(download.model, examples=client.data.validation, purpose="tune on validation")
+        stays, validation = not client.keeps_part, client.data.validation
+        tuned = client.train(download.model, examples=validation, local_only=stays, purpose="tune on validation")
         return Personalised(finite_or(tuned, otherwise=download.model), None)

@@ -82,7 +82,7 @@ class FedRep(Algorithm[Representation, Representation, Upload, Memory]):
         return Memory(start.initial)
 
     def personalise(self, client: Client, download: Representation, memory: Memory) -> Personalised[Memory]:
-        """Fit the own head to the representation that arrived."""
+        """Fit its own head to the representation that arrived."""
         is_head = self._is_head(client.start)
         received = join(is_head, memory.model[is_head], download.body)
         # Departs from the paper: head and body share one round's epochs, where it gives the head 10 of its own.

@@ -31,7 +31,7 @@ MOVED_OPTIONS = (
     | {"keep_training": "fedfomo-keep-training"}
 )
 """Former options of `fedfomo`, and the methods that have them now."""
-_CODED_BEFORE = {"norm": "l2", "affinity_update": "raw", "num_averages": 0}
+_CODED_BEFORE = {"norm": "l2", "affinity_update": "raw", "num_averages": 0, "num_downloads": 5}
 """What such an option was if it was not given."""
 
 

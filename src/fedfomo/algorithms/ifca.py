@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -40,6 +40,9 @@ class State:
     is_seeded: bool  # False: there is only the initial model, until clients have trained it
     num_trainable: int
     head: Parameters | None  # 1 where coordinates differ between clusters, 0 where all share them; None: all differ
+    num_members: int = 0  # clients that are there from the start
+    waiting: Mapping[int, Upload] = field(default_factory=dict[int, Upload])  # until there are enough to seed by
+    num_uploads: int = 0  # so far, until models are seeded
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class SelectsCluster(Algorithm[State, Download, Choice, None]):
     evaluates_on: ClassVar[Records] = "training"
 
     seeding: Literal["clients", "random"] = field(default="clients", kw_only=True)
-    """First models: those of clients that lie far apart after the first round, or initial ones as in the paper."""
+    """First models: those of clients that lie far apart once enough have trained, or initial ones as in the paper."""
 
     @property
     @abstractmethod
@@ -78,7 +81,7 @@ class SelectsCluster(Algorithm[State, Download, Choice, None]):
     def start_server(self, start: FederationInfo) -> State:
         """Start with initial models."""
         models, is_seeded = init_cluster_models(start, self.num_models, self.seeding)
-        return State(models, is_seeded, start.layout.num_trainable, None)
+        return State(models, is_seeded, start.layout.num_trainable, None, len(start.members))
 
     def configure_client(self, state: State, to: ClientId, rng: torch.Generator) -> Download:
         """Send all models."""
@@ -91,13 +94,20 @@ class SelectsCluster(Algorithm[State, Download, Choice, None]):
         trained = {n: self.counted(uploads[n]) for n in sorted(uploads)}
         if state.is_seeded:
             models = average_by_cluster(state.models, trained, {n: choice.cluster for n, choice in uploads.items()})
-        else:
-            ordered = [upload.model for upload in trained.values()]
-            models = farthest_models(ordered, self.num_models, state.num_trainable)
-        if state.head is not None:
-            body = average_uploads(trained, otherwise=state.models[0])
-            models = tuple(torch.where(state.head > 0, model, body) for model in models)
-        return replace(state, models=models, is_seeded=True)
+            return replace(state, models=self._with_shared_body(state, models, trained))
+        waiting = dict(sorted({**state.waiting, **trained}.items()))
+        num_uploads = state.num_uploads + len(trained)
+        # Nobody new, and all known ones twice on average: if there are others, they may never answer.
+        is_all = len(waiting) == len(state.waiting) and num_uploads >= 2 * len(waiting)
+        if len(waiting) < min(self.num_models, state.num_members) and not is_all:
+            return replace(state, waiting=waiting, num_uploads=num_uploads)
+        models = farthest_models([one.model for one in waiting.values()], self.num_models, state.num_trainable)
+        models = self._with_shared_body(state, models, waiting)
+        return replace(state, models=models, is_seeded=True, waiting={}, num_uploads=0)
+
+    def forget_clients(self, state: State, members: Collection[ClientId]) -> State:
+        """Seed no model by what others have uploaded."""
+        return replace(state, waiting={client: own for client, own in state.waiting.items() if client in members})
 
     def validate(self, state: State, upload: Choice) -> str | None:
         """Refuse models of clusters that do not exist."""
@@ -115,6 +125,15 @@ class SelectsCluster(Algorithm[State, Download, Choice, None]):
         cluster = best_model(client.training_losses(download.models), client.random("cluster"))
         model = client.train(download.models[cluster])
         return Trained(Choice(cluster, Upload(model, len(client.data.train))), None, model)
+
+    def _with_shared_body(
+        self, state: State, models: tuple[Tensor, ...], trained: Mapping[ClientId, Upload]
+    ) -> tuple[Tensor, ...]:
+        """Return the models; if they are to differ in a part only, with the average of all uploads in the rest."""
+        if state.head is None:
+            return models
+        body = average_uploads(trained, otherwise=state.models[0])
+        return tuple(torch.where(state.head > 0, model, body) for model in models)
 
 
 @register("ifca", paper="Ghosh et al., 2020")

@@ -85,7 +85,7 @@ class L2gd(Algorithm[State, Download, Upload, Memory]):
         return Memory(start.initial)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Move the own model towards the mean."""
+        """Move its own model towards the mean."""
         own = pulled(memory.own, download.mean, self.pull)
         return Personalised(own, Memory(own))
 

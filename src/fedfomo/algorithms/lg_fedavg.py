@@ -131,7 +131,7 @@ class LgFedAvg(Algorithm[State, Download, Upload, Memory]):
         return Memory(start.initial, is_settled=False)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Take the global part and keep the own layers; without any, take the whole model."""
+        """Take the global part and keep its own layers; without any, take the whole model."""
         is_global, received = self._is_global(client.start), download.coordinates
         is_whole = len(received) == len(memory.model)
         local = received if is_whole and not memory.is_settled else memory.model

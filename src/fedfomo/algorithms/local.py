@@ -59,14 +59,14 @@ class Local(NoServer):
     """Use the model of the round with the lowest validation loss so far, and continue training from it."""
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
-        """Use the own model as it is, or the best so far."""
+        """Use its own model as it is, or the best so far."""
         if not self.keep_best:
             return Personalised(memory.own, memory)
         best = memory.own if memory.best is None else better_of(client, memory.best, memory.own)
         return Personalised(best, Memory(memory.own, best))
 
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
-        """Go on training the own model, or the best."""
+        """Go on training its own model, or the best."""
         own = client.train(memory.own if memory.best is None else memory.best, local_only=True)
         return Trained(None, replace(memory, own=own), own)
 
@@ -79,11 +79,11 @@ class LocalAll(NoServer):
     compute: ClassVar[str] = "FedAvg with the validation data on top"
 
     def personalise(self, client: Client, download: None, memory: Memory) -> Personalised[Memory]:
-        """Use the own model as it is."""
+        """Use its own model as it is."""
         return Personalised(memory.own, memory)
 
     def train(self, client: Client, download: None, memory: Memory) -> Trained[None, Memory]:
-        """Go on training the own model on both sets."""
+        """Go on training its own model on both sets."""
         both = client.data.train.joined(client.data.validation)
         own = client.train(memory.own, examples=both, local_only=True)
         return Trained(None, Memory(own), own)

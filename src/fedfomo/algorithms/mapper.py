@@ -68,7 +68,7 @@ class Memory:
 @register("mapper", paper="Mansour et al., 2020")
 @dataclass(frozen=True)
 class Mapper(AveragingServer[Memory]):
-    """Predict with a mixture of an own and a common model; validation sets their shares."""
+    """Predict with a mixture of a personal and a common model; validation sets their shares."""
 
     compute: ClassVar[str] = "as FedAvg in the warm-up, then up to num_shares × FedAvg; all through two networks"
     evaluates_on: ClassVar[Records] = "validation"
@@ -76,9 +76,9 @@ class Mapper(AveragingServer[Memory]):
     mix: Literal["probabilities", "outputs", "parameters"] = "probabilities"
     """What is mixed: class probabilities, the networks' outputs as they are (regression), or parameters."""
     lowest_share: Fraction = 0.0
-    """Least share of the own model (λ) to choose from."""
+    """Least share of the personal model (λ) to choose from."""
     highest_share: Fraction = 1.0
-    """Greatest share of the own model to choose from."""
+    """Greatest share of the personal model to choose from."""
     num_shares: Count = 5
     """How many shares there are to choose from, evenly spaced."""
     warm_up: Fraction = 0.5
@@ -90,7 +90,7 @@ class Mapper(AveragingServer[Memory]):
         require(low <= high, f"lowest_share must be at most highest_share, not {low} and {high}")
 
     @property
-    def steps(self) -> Steps:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def steps_needed(self) -> Steps:
         """Mixing by "parameters" needs single gradient steps; the other ways to mix train as the trainer does."""
         return "gradients" if self.mix == "parameters" else "trainings"
 
@@ -104,11 +104,11 @@ class Mapper(AveragingServer[Memory]):
         return module if self.mix == "parameters" else Mixture(module, self.mix == "probabilities")
 
     def start_client(self, start: FederationInfo) -> Memory:
-        """Use the common model alone, until there is an own one."""
+        """Use the common model alone, until there is a personal one."""
         return Memory(None, self.lowest_share)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Mix the own model with the new common one, in the shares with the lowest validation loss."""
+        """Mix the personal model with the new common one, in the shares with the lowest validation loss."""
         if memory.own is None:
             return Personalised(self._mixture(client, download.model, download.model, memory.share), memory)
         mixtures = [self._mixture(client, memory.own, download.model, share) for share in self.shares]
@@ -116,7 +116,7 @@ class Mapper(AveragingServer[Memory]):
         return Personalised(mixtures[self.shares.index(share)], Memory(memory.own, share))
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the own model for each λ and keep that of lowest validation loss; then train the common one."""
+        """Train the personal model for each λ and keep that of lowest validation loss; then train the common one."""
         own, share = memory.own, 0.0
         # Departs from the paper: a λ of 1, which wins while both models are raw, would leave the common one so.
         if client.round >= self.warm_up * client.start.rounds:
@@ -126,7 +126,7 @@ class Mapper(AveragingServer[Memory]):
         return Trained(Upload(common, len(client.data.train)), Memory(own, share), model)
 
     def _best_own(self, client: Client, own: Tensor, common: Tensor) -> tuple[Tensor, float]:
-        """Train the own model once for each λ; return that of lowest validation loss, the middle λ if none is known."""
+        """Train the personal model once for each λ; return that of lowest validation loss, or of the middle λ."""
         owns = [self._trained(client, "own", own, common, share) for share in self.shares]
         mixtures = [self._mixture(client, own, common, share) for own, share in zip(owns, self.shares, strict=True)]
         middle = self.shares[len(self.shares) // 2]

@@ -33,7 +33,7 @@ class State:
 
     rounds: int  # collected so far
     models: Mapping[int, Parameters]  # the columns of W
-    precision: Table  # Ω over all clients; whoever has not uploaded is related to nobody
+    precision: Table  # Ω over all clients, centred over those it was learnt from; of others, the rows of I
     num_trainable: int
 
 
@@ -124,7 +124,8 @@ class Mocha(Algorithm[State, Download, Upload, Memory]):
             ids = sorted(models)
             covariance = len(ids) * relations(gram_matrix([models[n] for n in ids], state.num_trainable))
             precision = torch.eye(len(precision), dtype=torch.float64)
-            precision[torch.tensor(ids)[:, None], torch.tensor(ids)] = torch.linalg.inv(covariance)
+            # Deviations sum to zero, so the inverse is huge along 11ᵀ; a client that joins later must not meet that.
+            precision[torch.tensor(ids)[:, None], torch.tensor(ids)] = centred(torch.linalg.inv(covariance))
         return State(rounds, models, precision, state.num_trainable)
 
     def start_client(self, start: FederationInfo) -> Memory:
@@ -132,13 +133,13 @@ class Mocha(Algorithm[State, Download, Upload, Memory]):
         return Memory(start.initial)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Use the own model; without training data only the penalty is left, and its minimum is the anchor."""
+        """Use its own model; without training data only the penalty is left, and its minimum is the anchor."""
         if len(client.data.train) == 0 and download.anchor is not None:
             return Personalised(download.anchor, memory)
         return Personalised(memory.own, memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the own model under the pull of the others."""
+        """Train its own model under the pull of the others."""
         pull: ProximalTerm | None = None
         if download.anchor is not None:
             # Departs from the paper: no step goes further than the anchor, or nearly equal models would fly apart.

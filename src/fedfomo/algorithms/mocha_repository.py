@@ -93,13 +93,13 @@ class MochaRepository(Algorithm[State, Download, Upload, Memory]):
         return Memory(start.initial)
 
     def personalise(self, client: Client, download: Download, memory: Memory) -> Personalised[Memory]:
-        """Use the own model; who has no training data, for which nothing is provided, takes the others' mean."""
+        """Use its own model; who has no training data, for which nothing is provided, takes the others' mean."""
         if len(client.data.train) == 0 and download.mean is not None:
             return Personalised(download.mean, memory)
         return Personalised(memory.own, memory)
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
-        """Train the own model under the penalty; the others stay as they were when the round began."""
+        """Train its own model under the penalty; the others stay as they were when the round began."""
         others = torch.zeros_like(memory.own) if download.mean is None else download.mean * download.num_others
         own = client.train(memory.own, penalty=SumPenalty(others, download.num_others + 1))
         return Trained(Upload(own), Memory(own), own)

@@ -63,8 +63,8 @@ class PerFedAvg(AveragingServer[None]):
 
     variant: Literal["first-order", "hessian-free"] = "first-order"
     """Leave second derivatives out, or take them from differences of gradients."""
-    alpha: NonNegative = 0.02  # α
-    """Size of the steps that personalise; the meta-step's size β is the run's learning rate."""
+    alpha: NonNegative = 0.01  # α
+    """Size of the steps that personalise, at most an eighth of the meta-step's size β, which is the learning rate."""
     personal_epochs: Count = 1
     """Passes over the client's training data to personalise the global model."""
 
@@ -75,7 +75,7 @@ class PerFedAvg(AveragingServer[None]):
 
     def personalise(self, client: Client, download: Download, memory: None) -> Personalised[None]:
         """Take steps w ← w − α∇f_i(w) on the client's training data."""
-        model, descent = download.model.clone(), client.descent("personalise")
+        model, descent = download.model.clone(), client.descent("personalise", local_only=True)
         for batch in descent.batches(self.personal_epochs):
             model = stepped(model, descent.gradient(model, batch), self.alpha)
         return Personalised(finite_or(model, otherwise=download.model), None)

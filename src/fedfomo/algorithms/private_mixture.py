@@ -132,8 +132,8 @@ class PrivateMixture(AveragingServer[Memory]):
             shared = self._train_shared(client, theta, places)
             moving[places.shared] = False
             theta[places.shared] = shared
-            stays = moving[: client.num_trainable]
-            trained = client.train(theta, trainable_mask=stays, local_only=True, purpose="train what stays")
+            mask, stays = moving[: client.num_trainable], not client.keeps_part
+            trained = client.train(theta, trainable_mask=mask, local_only=stays, purpose="train what stays")
             trained[places.shared] = shared  # its buffers were carried along
         upload = Upload(trained[places.shared], len(client.data.train))
         return Trained(upload, Memory(trained[places.private], trained[places.gate]), trained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -61,11 +62,33 @@ def concept_shift(
     seed: int,
     validation_fraction: float = 0.2,
 ) -> Partition:
-    """Deal all examples at random; the clients of each group but the first call the classes by permuted labels."""
+    """Deal all examples at random; the clients of each group but the first call the classes by permuted labels.
+
+    No two groups have the same labels.
+    """
     dealt = iid(train_labels, test_labels, num_clients, seed, validation_fraction)
-    usual = np.arange(max(train_labels.max(initial=0), test_labels.max(initial=0)) + 1)
-    permuted = (numpy_stream(seed, "permuted labels", group).permutation(usual) for group in range(1, num_groups))
-    return replace(dealt, groups=group_of_each_client(num_clients, num_groups), label_maps=(usual, *permuted))
+    num_classes = int(max(train_labels.max(initial=0), test_labels.max(initial=0))) + 1
+    is_possible = num_classes >= num_groups or num_groups <= math.factorial(num_classes)  # a factorial may be huge
+    require(
+        is_possible,
+        f"distributions is {num_groups}, but {num_classes} labels have only {math.factorial(min(num_classes, 20))}"
+        " orders: give no more groups than that",
+    )
+    groups = group_of_each_client(num_clients, num_groups)
+    return replace(dealt, groups=groups, label_maps=_draw_label_maps(num_classes, num_groups, seed))
+
+
+def _draw_label_maps(num_classes: int, num_groups: int, seed: int) -> tuple[Indices, ...]:
+    """Draw an order of the labels for every group but the first, again and again until no other group has it."""
+    usual = np.arange(num_classes)
+    drawn = {tuple(usual.tolist()): usual}
+    for group in range(1, num_groups):
+        rng = numpy_stream(seed, "permuted labels", group)
+        permuted = rng.permutation(usual)
+        while tuple(permuted.tolist()) in drawn:
+            permuted = rng.permutation(usual)
+        drawn[tuple(permuted.tolist())] = permuted
+    return tuple(drawn.values())
 
 
 def _draw_own_classes(

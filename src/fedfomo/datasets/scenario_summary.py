@@ -12,7 +12,7 @@ from fedfomo.datasets.bundled import DataSet
 from fedfomo.datasets.config import ScenarioConfig
 from fedfomo.datasets.heterogeneity import constant_accuracy
 from fedfomo.datasets.partitions import ClientIndices, Indices, Partition
-from fedfomo.datasets.scenarios import label_distances, partition_data, shortages
+from fedfomo.datasets.scenarios import label_distances, leftovers, partition_data, shortages
 
 PUBLISHED_EMD: dict[str, dict[int, float]] = {
     "cifar10": {2: 1.05, 3: 1.41, 4: 1.28, 5: 2.80, 10: 2.70},
@@ -87,7 +87,7 @@ def summarise_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scen
         share_out_of_distribution=partition.share_out_of_distribution,
         num_informative=sum(client.constant is not None and client.constant < INFORMATIVE for client in clients),
         clients=clients,
-        warnings=tuple(shortages(partition)),
+        warnings=(*leftovers(partition, data), *shortages(partition)),
     )
 
 

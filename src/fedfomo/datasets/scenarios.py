@@ -58,7 +58,7 @@ def build_scenario(config: ScenarioConfig, data: DataSet, seed: int) -> Scenario
         partition=partition,
         emd_l1=emds[0],
         emd_official=emds[1],
-        warnings=(*_leftovers(partition, data), *shortages(partition)),
+        warnings=(*leftovers(partition, data), *shortages(partition)),
     )
 
 
@@ -87,7 +87,7 @@ def label_distances(partition: Partition, data: DataSet) -> tuple[float, float]:
     return mean_over_clients(emd_l1, histograms, total), mean_over_clients(emd_official, histograms, total)
 
 
-def _leftovers(partition: Partition, data: DataSet) -> list[str]:
+def leftovers(partition: Partition, data: DataSet) -> list[str]:
     """Say how many training examples nobody holds."""
     held = np.unique(np.concatenate([part for c in partition.clients for part in (c.train, c.validation)]))
     left = len(data.train) - len(held)

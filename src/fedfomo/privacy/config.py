@@ -19,13 +19,15 @@ class Privacy:
     noise: float | None = None
     """Noise multiplier σ of DP-SGD, in units of the clip; 0 clips without noise and gives no guarantee."""
     epsilon: float | None = None
-    """Target ε of the training records at the end of the run, in place of noise, which is computed from it."""
+    """Target ε of the training records at the end of the run, in place of noise, which is computed from it for a
+    client that takes part in every round; with less participation the ε reached is smaller."""
     clip: float = 1.0
     """Norm C to which the gradient of each record is clipped."""
     delta: float = 1e-5
     """Failure probability δ; must be smaller than 1/(number of records of a client)."""
     budget: float | None = None
-    """Largest ε of a client's training records, or privately evaluated validation records; it stops before."""
+    """Largest ε of a client's training records, and of its validation records; it stops before. Exact evaluations
+    without validation_noise are not counted."""
     accountant: Literal["rdp", "prv"] = "rdp"
     """rdp is fast and overestimates ε by about 10 % (100 % at few steps of small batches); prv is tight."""
     validation_noise: float | None = None

@@ -59,7 +59,7 @@ def clip_factors(norms: Tensor, clip: float) -> Tensor:
 
 
 def refuse_unfit(model: Model, examples: Examples) -> None:
-    """Refuse a network or loss for which gradients of single examples cannot be computed."""
+    """Refuse a network or loss for which gradients of single examples cannot be computed; without examples, layers."""
     frozen = dict(frozen_modules(model.architecture))
     for name, layer in model.architecture.named_modules():
         if name not in frozen and isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
@@ -67,7 +67,8 @@ def refuse_unfit(model: Model, examples: Examples) -> None:
                 f"layer '{name}' is a {type(layer).__name__}, which mixes the examples of a batch: no noise makes that"
                 " private; use nn.GroupNorm in its place"
             )
-    _mode_of(model, examples)
+    if len(examples):
+        _mode_of(model, examples)
 
 
 _modes: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
@@ -170,8 +171,14 @@ class DpSgd:
         return self.trainer.stepper(layout, round, num_examples, place)
 
     def batches(self, examples: Examples, epochs: int, rng: torch.Generator) -> Iterator[Examples]:
-        """Draw every example into every batch with the same chance; a batch may be empty."""
+        """Draw every example into every batch with the same chance; a batch may be empty.
+
+        Of examples for local use, the batches are the trainer's own.
+        """
         private = _private(examples)
+        if private.is_local:
+            yield from map(private.holding, self.trainer.batches(private.opened(), epochs, rng))
+            return
         chance, steps = self.chance(len(private)), epochs * self.steps(len(private))
         private.reserve(self.noise, chance, steps)
         for _ in range(steps):
@@ -187,8 +194,13 @@ class DpSgd:
         return min(1.0, self.trainer.batch_size / max(1, num_examples))
 
     def gradient(self, model: Model, batch: Examples) -> Tensor:
-        """Return (Σ clipped gradients + N(0, σ²C²)) / expected size, plus weight decay, at the loaded parameters."""
+        """Return (Σ clipped gradients + N(0, σ²C²)) / expected size, plus weight decay, at the loaded parameters.
+
+        Of a batch for local use, it is the trainer's own gradient.
+        """
         private = _private(batch)
+        if private.is_local:
+            return self._exact_gradient(model, private.opened())
         private.charge(self.noise)
         gradient = clipped_sum(model, self.trainer.transformed(private.opened()), self.clip)
         if self.noise:
@@ -196,6 +208,11 @@ class DpSgd:
             gradient.add_(drawn.to(gradient), alpha=self.noise * self.clip)
         gradient.div_(private.expected)
         return self.trainer.regularise(gradient, model)
+
+    def _exact_gradient(self, model: Model, batch: Examples) -> Tensor:
+        if len(batch):
+            return self.trainer.gradient(model, batch)
+        return self.trainer.regularise(torch.zeros(model.whole.num_trainable, device=model.device), model)
 
     def train(self, model: Model, task: TrainingJob) -> Tensor:
         """Run the epochs from the start; without noise if nothing of the result leaves the client."""

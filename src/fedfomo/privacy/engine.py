@@ -83,12 +83,17 @@ class PrivacyEngine:
         return BudgetTracker(noise, before, self.affords, attempts)
 
     def affords(self, ledger: Ledger) -> bool:
-        """Return whether a ledger stays within the budget; the quick accountant, never too low, is asked first."""
+        """Return whether a ledger stays within the budget; the quick accountant, never too low, is asked first.
+
+        Evaluations without noise, for which no guarantee is asked, are left out: what is trained on the same records
+        is not.
+        """
         budget, delta = self.privacy.budget, self.privacy.delta
         if budget is None:
             return True
-        is_judged_privately = self.privacy.validation_noise is not None
-        kinds: tuple[Records, ...] = ("training", "validation") if is_judged_privately else ("training",)
+        if self.privacy.validation_noise is None:
+            ledger = {query: n for query, n in ledger.items() if (query.records, query.noise) != ("validation", 0)}
+        kinds: tuple[Records, ...] = ("training", "validation")
         accountants = dict.fromkeys(("rdp", self.privacy.accountant))
         ledger = added(self.before, ledger)
         return all(any(epsilon_of(ledger, kind, delta, by) <= budget for by in accountants) for kind in kinds)
@@ -111,4 +116,4 @@ class PrivacyEngine:
                     f"privacy.delta {delta} is not below 1/{len(examples)}: client {client} has {len(examples)} {what}"
                     " records, and one of them could be given away whole; choose a smaller delta",
                 )
-        refuse_unfit(model, max((data.train for data in clients), key=len))
+        refuse_unfit(model, max((data.train for data in clients), key=len))  # which may be empty, at a site alone

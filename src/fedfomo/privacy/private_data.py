@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -108,6 +108,7 @@ class PrivateExamples(UnreadableExamples):
     tracker: BudgetTracker
     chance: float  # at which each record of the client came to be among these
     sample: bytes | None  # names the draw that made a random sample; None: these are no sample
+    is_local: bool  # whether nothing that comes of their gradients ever leaves the client: these need no noise
     _expected: float
     _examples: Examples
 
@@ -119,8 +120,10 @@ class PrivateExamples(UnreadableExamples):
         chance: float = 1.0,
         expected: float | None = None,
         sample: bytes | None = None,
+        is_local: bool = False,
     ) -> None:
-        given = {"records": records, "tracker": tracker, "chance": chance, "sample": sample, "_examples": examples}
+        given: dict[str, Any] = {"records": records, "tracker": tracker, "chance": chance, "sample": sample}
+        given |= {"is_local": is_local, "_examples": examples}
         given["_expected"] = float(len(examples)) if expected is None else expected
         for name, value in given.items():
             object.__setattr__(self, name, value)  # examples are frozen
@@ -156,7 +159,7 @@ class PrivateExamples(UnreadableExamples):
 
     def sampled(self, chance: float, rng: torch.Generator) -> PrivateExamples:
         """Take every example with the same chance, each by a draw of its own."""
-        self._refuse_sample()
+        self.refuse_sample()
         name = hashlib.blake2b(rng.get_state().numpy().tobytes(), digest_size=16).digest()
         chosen = (torch.rand(len(self), generator=rng, dtype=torch.float64) < chance).nonzero().flatten()
         return PrivateExamples(
@@ -168,7 +171,7 @@ class PrivateExamples(UnreadableExamples):
 
     def take(self, indices: Tensor) -> PrivateExamples:
         """Return some of the examples, still private."""
-        self._refuse_sample()
+        self.refuse_sample()
         return PrivateExamples(self._examples.take(indices), self.records, self.tracker)
 
     def augmented(self, rng: torch.Generator) -> PrivateExamples:
@@ -179,27 +182,37 @@ class PrivateExamples(UnreadableExamples):
         """Return the examples on a device, still private."""
         return self._with(self._examples.to(device))
 
-    def _with(self, examples: Examples) -> PrivateExamples:
-        return PrivateExamples(examples, self.records, self.tracker, self.chance, self._expected, self.sample)
+    def for_local_use(self) -> PrivateExamples:
+        """Return the examples for gradients of which nothing ever leaves the client."""
+        return self._with(self._examples, is_local=True)
+
+    def holding(self, batch: Examples) -> PrivateExamples:
+        """Return some of these examples, which a trainer has taken for local use, as private as these are."""
+        return PrivateExamples(batch, self.records, self.tracker, is_local=self.is_local)
+
+    def _with(self, examples: Examples, is_local: bool | None = None) -> PrivateExamples:
+        is_local = self.is_local if is_local is None else is_local
+        return PrivateExamples(examples, self.records, self.tracker, self.chance, self._expected, self.sample, is_local)
 
     def batches(self, size: int) -> Iterator[PrivateExamples]:
         """Cut the examples into batches, still private."""
-        self._refuse_sample()
+        self.refuse_sample()
         for batch in self._examples.batches(size):
             yield PrivateExamples(batch, self.records, self.tracker)
 
     def joined(self, *others: Examples) -> PrivateExamples:
         """Return these examples and others behind them; what is joined to private records is as private as they are."""
-        self._refuse_sample()
+        self.refuse_sample()
         records = set(self.records).union(*(other.records for other in others if isinstance(other, PrivateExamples)))
         inside = [other.opened() if isinstance(other, PrivateExamples) else other for other in others]
         return PrivateExamples(self._examples.joined(*inside), tuple(sorted(records)), self.tracker)
 
-    def _refuse_sample(self) -> None:
+    def refuse_sample(self) -> None:
+        """Refuse whatever else than a gradient is asked of a random sample."""
         if self.sample is not None:
             raise InputError(
-                "this method takes a part of a random sample of private examples, which the privacy accountant does not"
-                " support: choose another method, or leave out --privacy"
+                "this method cuts, joins or evaluates a random sample of private examples, which the privacy accountant"
+                " does not support: choose another method, or leave out --privacy"
             )
 
     def refusal(self, what: str) -> InputError:

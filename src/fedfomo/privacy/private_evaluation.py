@@ -27,6 +27,7 @@ class PrivateEvaluator:
             raise InputError(
                 "a private evaluator was given examples of no client, for which there is no budget to charge"
             )
+        examples.refuse_sample()  # its losses would be charged as if they were of all records, or not at all
         records = examples.opened()
         if len(records) == 0 or not thetas:
             return torch.full((len(thetas),), torch.nan, dtype=torch.float64)

@@ -18,7 +18,7 @@ from fedfomo.algorithms.fedfomo.state import Download, EvaluationWeights, Upload
 from fedfomo.algorithms.registry import register
 from fedfomo.core.client import ClientId, FederationInfo
 from fedfomo.core.messages import Parameters
-from fedfomo.core.options import CountOrZero
+from fedfomo.core.options import Count, CountOrZero
 from fedfomo.core.vectors import distances_from
 
 
@@ -50,6 +50,8 @@ class FedFomoAsCoded(FedFomo):
     sends: ClassVar[str] = "M + num_averages + 1 models down, 1 up with weights and shares of those that it was sent"
     compute: ClassVar[str] = "as FedAvg, and M + num_averages + 3 passes over the validation data"
 
+    num_downloads: Count = 4  # with the client's own model the code's n = 5
+    """Models of other clients sent to each client a round; its own is always a candidate and not counted."""
     norm: Literal["l2", "l1"] = "l1"
     """Distance between models; the paper writes a norm without a name, usually read as l2."""
     affinity_update: Literal["raw", "normalised"] = "normalised"

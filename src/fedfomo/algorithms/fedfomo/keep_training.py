@@ -15,7 +15,7 @@ from fedfomo.core.client import Client
 
 
 def fall_back_to_own(mixing: Tensor) -> Tensor:
-    """Return w*, or if nobody helps, all of the own model, which is the first candidate."""
+    """Return w*, or if nobody helps, all of the client's own model, which is the first candidate."""
     if bool((mixing > 0).any()):
         return mixing
     kept = torch.zeros_like(mixing)
@@ -31,5 +31,5 @@ class FedFomoKeepTraining(FedFomo):
     def accept(
         self, client: Client, memory: Memory, candidates: Sequence[Tensor], losses: Tensor, mixing: Tensor
     ) -> Tensor:
-        """Give the own model all weight if no candidate has any; before any training there is none to keep."""
+        """Give the client's own model all weight if no candidate has any; before any training there is none to keep."""
         return mixing if torch.equal(memory.own, memory.reference) else fall_back_to_own(mixing)

@@ -288,8 +288,8 @@ class FedFomoPlus(KeepsAffinity[State, Download, Upload, Memory]):
 
     def train(self, client: Client, download: Download, memory: Memory) -> Trained[Upload, Memory]:
         """Upload the training that was evaluated: local training would repeat it."""
-        own = download.start if memory.own is None else memory.own
-        return Trained(Upload(own, len(client.data.train), memory.findings), memory, own)
+        assert memory.own is not None  # noqa: S101 - narrows the type: `personalise` has trained it
+        return Trained(Upload(memory.own, len(client.data.train), memory.findings), memory, memory.own)
 
     def own_agreement(self, nearest: Tensor) -> Tensor:
         """Return every uploader's agreement with itself, by that with its nearest other."""

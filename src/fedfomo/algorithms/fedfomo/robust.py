@@ -34,7 +34,7 @@ ROWS_AT_ONCE = 1024
 def reject_worse_mixture(mixing: Tensor, mixture_loss: float, reference_loss: float, own_loss: float) -> Tensor:
     """Return the mixing weights if the mixture is no worse than what the client had; else those of the better model.
 
-    The own model is the first candidate; weights of 0 mean the reference. Losses that are not numbers decide nothing.
+    Its own model is the first candidate; weights of 0 mean the reference. Losses that are not numbers decide nothing.
     """
     if not mixture_loss > min(reference_loss, own_loss):
         return mixing
@@ -44,8 +44,8 @@ def reject_worse_mixture(mixing: Tensor, mixture_loss: float, reference_loss: fl
 
 
 def retrain_head(client: Client, model: Tensor, epochs: int) -> Tensor:
-    """After the last round, put the initial model's last layer in place of the model's, and train it on own data."""
-    if epochs == 0 or client.round < client.start.rounds or len(client.data.train) == 0:
+    """In the last update, put the initial model's last layer in place of the model's, and train it on own data."""
+    if epochs == 0 or not client.is_final or len(client.data.train) == 0:
         return model
     layout = client.start.layout
     is_head = layout.mask(layout.layers()[-1:])
