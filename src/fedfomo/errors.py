@@ -53,10 +53,16 @@ def require(holds: bool, message: str) -> None:
         raise InputError(message)
 
 
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is no whole number, or one that is too small."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(is_count, f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Said only to whoever writes."""
+"""Errors of a disk that only writing meets."""
 NO_ACCESS = (errno.EIO, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-"""Said to whoever reads as well."""
+"""Errors of a disk that reading meets as well."""
 
 
 def is_disk_fault(error: OSError) -> bool:

@@ -5,6 +5,7 @@ This module must not import torch: Flower starts a process for every message, an
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -20,6 +21,7 @@ from fedfomo.errors import InputError, naming, reading
 
 PUBLIC = 0o666  # less what the user's mask takes off
 PRIVATE = 0o600
+HELD = (errno.EACCES, errno.EAGAIN)  # what a system says of a lock that another process holds
 FILES_AT_ONCE = 16
 PRINTED = 300  # characters, at most, of words that came from elsewhere
 
@@ -89,11 +91,12 @@ def lock(path: Path, busy: str | None = None) -> TextIO:
     file = path.open("w")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
-    except OSError:
+    except OSError as error:
         file.close()
-        if busy is None:
-            raise
-        raise InputError(busy) from None
+        if busy is not None and error.errno in HELD:
+            raise InputError(busy) from None
+        way_out = "give a folder on a file system that has locks"
+        raise InputError(f"{path} cannot be locked ({error.strerror}): {way_out}") from error
     return file
 
 

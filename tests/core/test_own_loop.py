@@ -15,6 +15,8 @@ from fedfomo.core.local_training import ProximalTerm, TrainingJob
 from fedfomo.core.model import Model
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
+from fedfomo.runs.config import CompareConfig
+from fedfomo.runs.run import with_methods_named
 from fedfomo.simulation.config import SimulationConfig
 from fedfomo.simulation.simulate import simulate
 from fedfomo.testing.toy_federation import digest_of
@@ -106,6 +108,19 @@ def test_methods_that_need_gradients_name_those_that_do_not(name: str) -> None:
     words = f"{name} takes single gradient steps, which a training loop of your own does not give: .*fedavg.*fedfomo"
     with pytest.raises(InputError, match=words):
         simulate(replace(points_problem(), trainer=OwnLoop(loop)), make_algorithm(name), TWO)
+
+
+def test_all_methods_with_a_loop_are_those_whose_options_ask_for_whole_trainings() -> None:
+    config = CompareConfig(methods=("all",))
+    named, _ = with_methods_named(config, OwnLoop(loop))
+    assert "mapper" in named.methods
+    assert not {"apfl", "apfl-logits", "per-fedavg"}.intersection(named.methods)
+    mixed = replace(config, options={"mapper": {"mix": "parameters"}})
+    assert "mapper" not in with_methods_named(mixed, OwnLoop(loop))[0].methods
+    problem = replace(points_problem(), trainer=OwnLoop(loop))
+    by_parameters = make_algorithm("mapper", {"mix": "parameters"})
+    with pytest.raises(InputError, match=r"mapper takes single gradient steps.*: .*mapper"):
+        simulate(problem, by_parameters, TWO)
 
 
 def returns_a_model(model: nn.Module, data: Any, context: TrainContext) -> Any:

@@ -50,3 +50,14 @@ def test_nonsense_is_put_aside(tmp_path: Path, changes: dict[str, Any]) -> None:
     changes |= {} if "body" in changes else {"checksums": {"../secret": hashlib.sha256(secret).hexdigest()}}
     assert forged(tmp_path, **changes).newest("c") is None
     assert [path.suffix for path in (tmp_path / "checkpoints").iterdir()] == [".damaged"]
+
+
+def test_the_newest_checkpoint_is_that_of_the_most_rounds_however_many_there_are(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", tmp_path, tmp_path / "log", warn=print)
+    for rounds_done in range(99_997, 100_002):
+        checkpoints.save(Checkpoint("", rounds_done, {}, {}, {}, {}, {}, 0, 0, {}))
+    found = checkpoints.newest("")
+    assert found is not None
+    assert found.rounds_done == 100_001
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"after-round-100000.json", "after-round-100001.json"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfomo.engine.tensor_store import TensorStore
+from fedfomo.engine.tensor_store import HELD_AT_ONCE, TensorStore
 from fedfomo.errors import InputError
 
 DTYPES = (
@@ -72,3 +72,25 @@ def test_a_file_for_no_checkpoint_has_no_checksum_and_is_not_synced(
     files.save("kept.safetensors", {"x": tensor})
     assert list(files.checksums) == ["kept.safetensors"]
     assert synced
+
+
+def test_a_file_that_is_written_again_is_read_anew(tmp_path: Path) -> None:
+    files = TensorStore(tmp_path, durable=False)
+    first, second = torch.rand(40), torch.rand(50)
+    mapped = files.load(files.save("a.safetensors", {"x": first}))["x"]
+    references = files.save("a.safetensors", {"y": second})
+    assert torch.equal(files.load(references)["y"], second)
+    assert torch.equal(mapped, first)
+    again = files.save("b.safetensors", {"x": mapped})
+    assert torch.equal(files.reopen().load(again)["x"], first)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
+def test_a_file_that_is_mapped_is_not_kept_open(tmp_path: Path) -> None:
+    files, tensors = TensorStore(tmp_path, durable=False), [torch.rand(40) for _ in range(20)]
+    places = [files.save(f"{n}.safetensors", {"x": tensor}) for n, tensor in enumerate(tensors)]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = [files.load(references)["x"] for references in places]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    files.note_read(HELD_AT_ONCE + 1)  # gives memory back
+    assert all(torch.equal(one, other) for one, other in zip(found, tensors, strict=True))

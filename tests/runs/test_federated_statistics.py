@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 import fedfomo
 from fedfomo import Standardise, federate
 from fedfomo.core.data import ClientData, Examples
+from fedfomo.core.given_data import as_examples
 from fedfomo.core.rng import stream
 from fedfomo.errors import InputError
+from fedfomo.privacy.config import Privacy
 from fedfomo.privacy.private_data import SeededNoise
-from fedfomo.runs.federated_statistics import Moments, bounded_sums, scaled_alike
+from fedfomo.runs.federated_statistics import Moments, Scaling, bounded_sums, scaled_alike
+from fedfomo.runs.site_data import in_two_parts
 
 
 def column(*values: float) -> Any:
@@ -90,8 +94,6 @@ class Pictures(Dataset[Any]):
 
 
 def test_channels_of_lazy_pictures_are_scaled_as_they_are_read() -> None:
-    from fedfomo.core.given_data import as_examples
-
     given = [as_examples(Pictures(brightness)) for brightness in (0.0, 10.0)]
     scaled, scaling = scaled_alike([ClientData(part, part, part) for part in given], Standardise())
     read = [own.train.read() for own in scaled]  # type: ignore[attr-defined]
@@ -102,6 +104,55 @@ def test_channels_of_lazy_pictures_are_scaled_as_they_are_read() -> None:
     assert (float(ages.mean()), float(ages.std(correction=0))) == pytest.approx((0, 1), abs=1e-5)
     assert scaled[0].train.known_labels.tolist() == [0, 1] * 8
     assert torch.equal(scaling(given[0].read().inputs)["picture"], read[0].inputs["picture"])  # type: ignore[attr-defined]
+
+
+class Rows(Dataset[Any]):
+    """Gives NumPy arrays, as many a Dataset does."""
+
+    def __init__(self) -> None:
+        self.rows = (np.random.default_rng(0).normal(size=(40, 3)) * 10 + 50).astype(np.float32)
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.rows[index], index % 2
+
+
+def in_thousands(items: list[tuple[Any, int]]) -> tuple[Tensor, Tensor]:
+    rows, labels = zip(*items, strict=True)
+    return torch.from_numpy(np.stack(rows) * 1000), torch.tensor(labels)
+
+
+@pytest.mark.parametrize("given", [Rows(), DataLoader(Rows(), collate_fn=in_thousands)])
+def test_lazy_arrays_are_scaled_as_they_were_measured(given: Any) -> None:
+    part = as_examples(given)
+    (scaled,), scaling = scaled_alike([ClientData(part, part, part)], Standardise())
+    batch = next(scaled.train.batches(40))
+    assert torch.allclose(batch.inputs.mean(0), torch.zeros(3), atol=1e-4)
+    assert torch.allclose(batch.inputs.std(0, correction=0), torch.ones(3), atol=1e-4)
+    assert torch.equal(batch.inputs, scaling(next(part.batches(40)).inputs))
+
+
+def test_samples_in_two_parts_are_found_under_a_scaling_too() -> None:
+    part = as_examples(Rows())
+    (scaled,), _ = scaled_alike([ClientData(part, part, part)], Standardise())
+    assert in_two_parts(scaled) == in_two_parts(ClientData(part, part, part))
+    assert [number for _, _, number in in_two_parts(scaled)] == [40, 40, 40]
+
+
+def test_a_loop_of_ones_own_never_reads_past_the_scaling() -> None:
+    def loop(model: nn.Module, data: Dataset[Any], context: Any) -> None:
+        rows = torch.stack([data[n][0] for n in range(40)])
+        assert torch.allclose(rows.mean(0), torch.zeros(3), atol=1e-4)
+
+    def run(given: Any) -> fedfomo.FederationResult:
+        sites, usual = {"a": (given, given, given)}, {"rounds": 1, "workers": 0, "baselines": ()}
+        return federate(lambda: nn.Linear(3, 2), sites, standardise=True, trainer=loop, **usual)  # type: ignore[arg-type]
+
+    run(Rows())
+    with pytest.raises(InputError, match="site 'a': inputs are scaled behind the collate function"):
+        run(DataLoader(Rows(), collate_fn=in_thousands))
 
 
 def unscaled(seed: int) -> tuple[Tensor, Tensor]:
@@ -143,3 +194,17 @@ def test_frames_given_to_federate_have_a_column_label() -> None:
     sites: Any = {"a": (frame, frame)}
     result = federate(lambda: nn.Linear(1, 2), sites, rounds=8, workers=0, baselines=(), standardise=True)
     assert result.scores["a"].metric == 1
+
+
+def test_in_deployment_noise_is_the_systems_and_a_run_goes_on_with_what_it_drew(tmp_path: Path) -> None:
+    def scaling_of(mode: Literal["research", "deployment"], out: Path) -> Scaling | None:
+        private = Privacy(noise=1.0, mode=mode)
+        how = Standardise(noise=1.0, bounds=(-10, 2e6))
+        usual = {"rounds": 1, "workers": 0, "baselines": (), "method": "fedavg"}
+        return federate(lambda: nn.Linear(2, 2), SITES, standardise=how, privacy=private, out=out, **usual).scaling  # type: ignore[arg-type]
+
+    begun = scaling_of("deployment", tmp_path / "one")
+    assert begun is not None
+    assert scaling_of("deployment", tmp_path / "one") == begun
+    assert scaling_of("deployment", tmp_path / "other") != begun
+    assert scaling_of("research", tmp_path / "third") == scaling_of("research", tmp_path / "fourth")

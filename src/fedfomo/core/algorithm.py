@@ -88,6 +88,11 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
         name = vars(type(self)).get("name")
         check_options(f"method '{name}'" if name else type(self).__name__, self)
 
+    @property
+    def steps_needed(self) -> Steps:
+        """What it asks of a trainer with the options that it has; `steps` is that of its defaults."""
+        return self.steps
+
     # On the server.
     @abstractmethod
     def start_server(self, start: FederationInfo) -> State:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from fedfomo.core.data import Examples
+from fedfomo.core.open_files import reopen_files
 from fedfomo.core.rng import derived_seed, forked_rng
 from fedfomo.core.trees import Tree, described, leaves, moved, stacked, tree_map
 from fedfomo.errors import InputError, require
@@ -82,6 +83,18 @@ def collated(items: list[Any], collate: Collate | None, indices: Sequence[int]) 
     return made[0], made[1]
 
 
+class CollateThenTransform:
+    """A collate function whose batches' inputs are transformed."""
+
+    def __init__(self, collate: Collate | None, transform: Callable[[Tree], Tree]) -> None:
+        self._collate = collate
+        self._transform = transform
+
+    def __call__(self, items: list[Any]) -> tuple[Tree, Tree]:
+        inputs, labels = collated(items, self._collate, range(len(items)))
+        return self._transform(inputs), labels
+
+
 def widened(labels: Tensor) -> Tensor:
     """Widen whole numbers, which torch's losses take in one width only."""
     return labels.long() if labels.dtype in (torch.int8, torch.int16, torch.int32) else labels
@@ -115,6 +128,7 @@ def read_by_workers(batches: BatchPlan, num_workers: int) -> Iterator[Batch]:
         batch_size=None,
         num_workers=min(num_workers, len(batches)),
         collate_fn=_as_it_is,
+        worker_init_fn=_begin_to_read,
         multiprocessing_context=context,
         generator=torch.Generator(),
     )
@@ -129,6 +143,11 @@ def read_by_workers(batches: BatchPlan, num_workers: int) -> Iterator[Batch]:
             yield Batch(*found)
     finally:
         del iterator  # ends its processes; left to the collector of cycles, that takes seconds
+
+
+def _begin_to_read(worker: int) -> None:
+    del worker
+    reopen_files()
 
 
 def _as_it_is(value: Any) -> Any:

@@ -83,6 +83,12 @@ class Client:
     evaluator: Evaluator = field(default_factory=ExactEvaluator)
     effort: ComputeCost = field(default_factory=ComputeCost)
     local: LocalState = field(default_factory=LocalState)
+    is_final: bool = False  # whether this is the last federated update: nothing is trained after it
+
+    @property
+    def keeps_part(self) -> bool:
+        """Whether the client keeps a part of the model for itself: every training moves it, and later ones use it."""
+        return bool(self.model.kept)
 
     @property
     def num_trainable(self) -> int:
@@ -108,17 +114,18 @@ class Client:
         """Train from `start` on the client's training examples, or on others of its own.
 
         Two trainings with the same purpose see the same batches; `trainable_mask` is a mask of the coordinates that may
-        change; `local_only`: the result is never uploaded, directly or indirectly, so it needs no noise.
+        change; `local_only`: the result is never uploaded, directly or indirectly, so it needs no noise. A part of the
+        model that the client keeps for itself belongs to the result, and to the next training (`keeps_part`).
         """
         examples = self.data.train if examples is None else examples
-        self.effort.gradients += (epochs or self.trainer.epochs) * len(examples)
+        self.effort.gradients += (self.trainer.epochs if epochs is None else epochs) * len(examples)
         rng, place = self._rng(purpose), self.place(purpose)
         task = TrainingJob(start, examples, self.round, rng, penalty, epochs, trainable_mask, local_only, place)
         return self.trainer.train(self.model, task)
 
-    def descent(self, purpose: str = TRAINING) -> GradientSteps:
-        """Take local training apart, for a method that has a loop of its own."""
-        return GradientSteps(self, self._rng(purpose), purpose)
+    def descent(self, purpose: str = TRAINING, *, local_only: bool = False) -> GradientSteps:
+        """Take local training apart, for a method that has a loop of its own; `local_only` is that of `train`."""
+        return GradientSteps(self, self._rng(purpose), purpose, local_only)
 
     def place(self, purpose: str) -> Place:
         """Say which training of the run the next one of this purpose is."""
@@ -145,10 +152,11 @@ class Client:
 class GradientSteps:
     """Batches and gradients of the client's own training, as its trainer makes them."""
 
-    def __init__(self, client: Client, rng: torch.Generator, purpose: str) -> None:
+    def __init__(self, client: Client, rng: torch.Generator, purpose: str, local_only: bool = False) -> None:
         self._client = client
         self._rng = rng
         self._purpose = purpose
+        self._local_only = local_only
         self._steppers: dict[str, Stepper] = {}
         # Drawn first, as a plain training does, so that the same purpose shuffles alike here and there.
         self._layers = torch.Generator().manual_seed(layer_seed(rng))
@@ -157,17 +165,20 @@ class GradientSteps:
         """Cut the training examples, or others of the client's, into the batches of one round."""
         trainer = self._client.trainer
         examples = self._client.data.train if examples is None else examples
-        return trainer.batches(examples, epochs or trainer.epochs, self._rng)
+        examples = examples.for_local_use() if self._local_only else examples
+        return trainer.batches(examples, trainer.epochs if epochs is None else epochs, self._rng)
 
-    def gradient(self, theta: Tensor, batch: Examples) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Examples, *, local_only: bool = False) -> Tensor:
         """Return a new gradient of the training objective at θ with respect to the trainable coordinates.
 
-        What the client keeps for itself takes its step at once, if this is local training.
+        What the client keeps for itself takes its step at once, if this is local training. `local_only`: nothing that
+        comes of this one gradient is ever uploaded.
         θ is the caller's working copy: its buffers move as a forward pass in training mode moves them.
         """
         client = self._client
         client.effort.gradients += round(batch.expected)
         client.model.load(theta)
+        batch = batch.for_local_use() if local_only else batch
         with layer_rng(self._layers, client.model.device):
             gradient = client.trainer.gradient(client.model, batch).to("cpu", copy=True)
         gradient, of_kept = gradient.tensor_split([client.num_trainable])

@@ -80,6 +80,10 @@ class Examples:
         del rng  # tensors in memory have no transforms
         return self
 
+    def for_local_use(self) -> Examples:
+        """Return the examples for gradients of which nothing ever leaves the client, so that they need no noise."""
+        return self
+
     def loaded_by(self, num_workers: int) -> Examples:
         """Return the examples as so many processes read them, ahead of the training."""
         del num_workers  # what is in memory is read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -23,6 +24,13 @@ def resolve_device(name: str | torch.device | None) -> torch.device:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"device '{name}' cannot be used here ({reason}): choose cpu, or leave device out") from None
     return device
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def workers_on(device: torch.device, asked: int | None, default: int) -> int:

@@ -15,10 +15,18 @@ from torch.utils.data import (
     Subset,
 )
 
-from fedfomo.core.batch_reading import Batch, BatchPlan, Collate, read_batch, read_by_workers, widened
+from fedfomo.core.batch_reading import (
+    Batch,
+    BatchPlan,
+    Collate,
+    CollateThenTransform,
+    read_batch,
+    read_by_workers,
+    widened,
+)
 from fedfomo.core.data import Examples, UnreadableExamples
 from fedfomo.core.rng import state_seed
-from fedfomo.core.trees import Tree, leaves, tree_map
+from fedfomo.core.trees import Tree, leaves, tree_map, tree_of_one
 from fedfomo.errors import InputError, require
 
 FIXED = 0  # the seed of a pass whose transforms are the same every time: evaluation
@@ -73,11 +81,17 @@ class LazyExamples(UnreadableExamples):
         )
 
     @property
-    def known_labels(self) -> Tree:
-        """The labels; None unless the data set lists them as torchvision's do, in `targets` or `labels`."""
+    def origin(self) -> Any:
+        """The data set as it was given, below all transforms."""
         source = self.source
         while isinstance(source, _Transformed):
             source = source.source
+        return source
+
+    @property
+    def known_labels(self) -> Tree:
+        """The labels; None unless the data set lists them as torchvision's do, in `targets` or `labels`."""
+        source = self.origin
         for name in ("targets", "labels"):
             listed = getattr(source, name, None)
             if listed is not None and hasattr(listed, "__len__") and len(listed) == _length(source):
@@ -100,8 +114,12 @@ class LazyExamples(UnreadableExamples):
         return self._with(num_workers=num_workers)
 
     def transformed(self, transform: Callable[[Any], Any]) -> LazyExamples:
-        """Return the examples with inputs that are transformed whenever they are read."""
+        """Return the examples with each input as a transform makes it of tensors, whenever it is read."""
         return self._with(source=_Transformed(self.source, transform))
+
+    def transformed_as_batches(self, transform: Callable[[Tree], Tree]) -> LazyExamples:
+        """Return the examples with inputs that are transformed as the collate function has put them together."""
+        return self._with(collate=CollateThenTransform(self.collate, transform))
 
     def joined(self, *others: Examples) -> LazyExamples:
         """Return these examples and others behind them, unread."""
@@ -186,7 +204,7 @@ class _Rows(Dataset[Any]):
 
 
 class _Transformed(Dataset[Any]):
-    """Another data set's examples with transformed inputs."""
+    """Another data set's examples, the inputs of which are turned into tensors and transformed."""
 
     def __init__(self, source: Any, transform: Callable[[Any], Any]) -> None:
         self.source = source
@@ -197,7 +215,7 @@ class _Transformed(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         value, *rest = self.source[index]
-        return self._transform(value), *rest
+        return self._transform(tree_of_one(value, "inputs", index)), *rest
 
 
 class _Joined(Dataset[Any]):

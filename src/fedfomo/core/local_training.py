@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from fedfomo.errors import require
+from fedfomo.errors import require, require_count
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +98,10 @@ class TrainingJob:
     trainable_mask: Tensor | None = None  # which trainable coordinates may change, as a mask; None: all
     local_only: bool = False  # nothing that comes of it, not even indirectly, ever leaves the client
     place: Place | None = None
+
+    def epochs_of(self, trainer: LocalTrainer) -> int:
+        """Return the passes over the examples: as many as were asked for, or as the trainer makes."""
+        return trainer.epochs if self.epochs is None else self.epochs
 
     def constrain(self, gradient: Tensor, theta: Tensor) -> None:
         """Add the penalty's gradient, and stop the coordinates that may not move; penalties live in main memory."""
@@ -207,8 +211,7 @@ class Sgd:
             require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0, not {value}")
         require(self.momentum < 1, f"momentum must be below 1, not {self.momentum}: steps would grow without end")
         for name in ("batch_size", "epochs"):
-            value = getattr(self, name)
-            require(value >= 1, f"{name} must be at least 1, not {value}")
+            require_count(name, getattr(self, name))
 
     def learning_rate_in(self, round: int, model: Model | None = None) -> float:
         """Return the step size of one round: constant within it, decayed between rounds, never below the floor."""
@@ -248,7 +251,7 @@ class Sgd:
         theta, sent = model.load(task.start), model.layout.num_trainable
         velocity: Tensor | None = None
         with layer_rng(task.rng, model.device):
-            for batch in source.batches(task.examples, task.epochs or self.epochs, task.rng):
+            for batch in source.batches(task.examples, task.epochs_of(self), task.rng):
                 gradient = source.gradient(model, batch)
                 task.constrain(gradient[:sent], theta[:sent])
                 if self.momentum:

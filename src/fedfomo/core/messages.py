@@ -9,117 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-SCALARS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
-"""How plain numbers travel."""
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """What a tensor field may hold."""
-
-    name: str
-    dtype: torch.dtype
-    num_dimensions: int
-    is_model: bool = False
-    names_clients: bool = False
-    is_column: bool = False  # of a table: as long as its neighbours
-
-
-@dataclass(frozen=True)
-class Schema:
-    """An annotation, understood once: one of tensor, scalar, none, optional, tuple, mapping, dataclass."""
-
-    what: str
-    kind: TensorSpec | None = None
-    scalar: type | None = None
-    inner: Schema | None = None
-    make: Callable[..., Any] = dict
-    fields: Mapping[str, Schema] = dataclasses.field(default_factory=dict[str, "Schema"])
-
-
-@cache
-def parse_annotation(annotation: Any) -> Schema:
-    """Read an annotation; refuse what no message can carry."""
-    origin = get_origin(annotation)
-    if annotation is type(None):
-        return Schema("none")
-    if origin is Annotated or annotation is Tensor:
-        marks = get_args(annotation)[1:]
-        return Schema("tensor", kind=next((mark for mark in marks if isinstance(mark, TensorSpec)), None))
-    if annotation in SCALARS:
-        return Schema("scalar", scalar=annotation)
-    if origin in (Union, types.UnionType):
-        inner = next(option for option in get_args(annotation) if option is not type(None))
-        return Schema("optional", inner=parse_annotation(inner))
-    if origin is tuple:
-        return Schema("tuple", inner=parse_annotation(get_args(annotation)[0]))
-    if origin is not None and issubclass(origin, Mapping):
-        return Schema("mapping", inner=parse_annotation(get_args(annotation)[1]))
-    if dataclasses.is_dataclass(annotation):
-        hints = get_type_hints(annotation, include_extras=True)
-        fields = {name: parse_annotation(hints[name]) for name in field_names(cast(type, annotation))}
-        return Schema("dataclass", make=cast(type, annotation), fields=fields)
-    raise TypeError(f"{annotation} is declared in a message, which no message can carry")
-
-
-def most_numbers(schema: Schema, longest: int, entries: int) -> int:
-    """Return how many numbers fit into it, if no list has more than so many entries and no tensor is longer."""
-    match schema.what:
-        case "none":
-            return 0
-        case "scalar":
-            return 1
-        case "tensor":
-            return entries if schema.kind is not None and schema.kind.is_column else longest
-        case "dataclass":
-            return sum(most_numbers(field, longest, entries) for field in schema.fields.values())
-        case _:
-            each = most_numbers(cast(Schema, schema.inner), longest, entries)
-            return each if schema.what == "optional" else each * entries
-
-
-def tensors_of(name: str, schema: Schema, value: Any) -> Iterator[tuple[str, TensorSpec | None, Tensor]]:
-    """Walk a message beside its schema and yield every tensor with the kind declared for it."""
-    inner = cast(Schema, schema.inner)
-    if value is None:
-        return
-    match schema.what:
-        case "tensor":
-            yield name, schema.kind, value
-        case "scalar":
-            yield name, None, torch.tensor(value, dtype=SCALARS[type(value)])
-        case "optional":
-            yield from tensors_of(name, inner, value)
-        case "tuple":
-            for index, item in enumerate(value):
-                yield from tensors_of(joined(name, index), inner, item)
-        case "mapping":
-            for key, item in value.items():
-                yield from tensors_of(joined(name, key), inner, item)
-        case _:
-            for field, of in schema.fields.items():
-                yield from tensors_of(joined(name, field), of, getattr(value, field))
-
-
-@cache
-def field_names(message: type) -> tuple[str, ...]:
-    """Return the fields of a dataclass, in order."""
-    return tuple(field.name for field in dataclasses.fields(message))
-
-
-def joined(name: str, part: str | int) -> str:
-    """Return the name of a part of what has a name, or none."""
-    return f"{name}.{part}" if name else str(part)
-
+from fedfomo.core.message_schema import (
+    SCALARS,
+    Schema,
+    TensorSpec,
+    joined,
+    most_numbers,
+    parse_annotation,
+    scalar_tensor,
+    tensors_of,
+)
 
 T = TypeVar("T")
 Flat = dict[str, Tensor]
@@ -152,7 +57,7 @@ class MessageError(ValueError):
 def pack(message: Any) -> Flat:
     """Flatten a message; the tensors are the message's own, not copies."""
     flat: Flat = {}
-    _flatten("", message, flat)
+    _flatten("", message, None, flat)
     return flat
 
 
@@ -225,22 +130,24 @@ def numbers_in(schema: Any, message: Any) -> dict[str, Any]:
     }
 
 
-def _flatten(name: str, value: Any, into: Flat) -> None:
+def _flatten(name: str, value: Any, schema: Schema | None, into: Flat) -> None:
+    inner = schema and (schema.inner or schema)  # an optional value is flattened by what it may be
     if isinstance(value, Tensor):
         into[name] = value.detach() if value.requires_grad else value
     elif value is None:
         return
     elif type(value) in SCALARS:
-        into[name] = torch.tensor(value, dtype=SCALARS[type(value)])
+        into[name] = scalar_tensor(name, value, inner and inner.scalar)
     elif isinstance(value, tuple):
         for index, item in enumerate(cast(tuple[Any, ...], value)):
-            _flatten(joined(name, index), item, into)
+            _flatten(joined(name, index), item, inner, into)
     elif isinstance(value, dict):
         for key, item in cast(dict[int, Any], value).items():
-            _flatten(joined(name, key), item, into)
+            _flatten(joined(name, key), item, inner, into)
     elif dataclasses.is_dataclass(value):
-        for field in field_names(type(value)):
-            _flatten(joined(name, field), getattr(value, field), into)
+        fields = parse_annotation(type(value)).fields
+        for field, of in fields.items():
+            _flatten(joined(name, field), getattr(value, field), of, into)
     else:
         raise TypeError(f"'{name}' is a {type(value).__name__}, which no message can carry")
 

@@ -92,7 +92,7 @@ class Metrics:
         """Return the primary metric of a set."""
         if self.is_per_example:
             assert self.per_example is not None  # noqa: S101 - narrows the type
-            return float(self.per_example(outputs, labels).double().mean())
+            return float(self.per_example(outputs, labels).cpu().double().mean())
         return _value_of(self.leading, self.of_sets[self.leading], outputs, labels)
 
     def score(self, loss: float, mean: float, of_sets: Mapping[str, float], number: int) -> Score:
@@ -115,7 +115,7 @@ class Measurement:
     def add(self, outputs: Tensor, labels: Tree) -> None:
         """Count a batch."""
         if self._metrics.per_example is not None:
-            self._sum += float(self._metrics.per_example(outputs, labels).double().sum())
+            self._sum += float(self._metrics.per_example(outputs, labels).cpu().double().sum())
         if self._metrics.of_sets:
             self._outputs.append(outputs.detach().cpu())
             self._labels.append(moved(labels, torch.device("cpu")))

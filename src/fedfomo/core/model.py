@@ -132,7 +132,7 @@ class Model(BoundModule):
         metric = self.metrics.per_example
         if metric is None:
             return torch.full((len(examples),), float("nan"), dtype=torch.float64)
-        figures = [metric(self.forward(batch), batch.labels).double().flatten().cpu() for batch in batches]
+        figures = [metric(self.forward(batch), batch.labels).cpu().double().flatten() for batch in batches]
         return torch.cat(figures) if figures else torch.empty(0, dtype=torch.float64)
 
     @torch.no_grad()
@@ -162,7 +162,7 @@ class Model(BoundModule):
                 if number == 0 or len(thetas) > 1:
                     self.load(theta)
                 outputs = self.forward(batch)
-                losses[place] += float(self.criterion(outputs, batch.labels).double().mean()) * len(batch)
+                losses[place] += float(self.criterion(outputs, batch.labels).cpu().double().mean()) * len(batch)
                 if see is not None:
                     see(outputs, batch.labels)
         return [loss / len(examples) for loss in losses]

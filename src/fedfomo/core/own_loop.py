@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
+from fedfomo.core.code_digest import spelled
 from fedfomo.core.data import Examples
 from fedfomo.core.lazy_data import as_lazy
 from fedfomo.core.local_training import LocalTrainer, Penalty, Place, ProximalTerm, Stepper, TrainingJob
@@ -18,8 +19,7 @@ from fedfomo.core.model import Model
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import forked_rng, layer_seed
 from fedfomo.core.trees import Tree
-from fedfomo.core.user_code import spelled
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError, require, require_count
 
 
 @dataclass
@@ -109,6 +109,8 @@ class OwnLoop:
         return f"OwnLoop({spelled(self.train_function)}, epochs={self.epochs}, batch_size={self.batch_size})"
 
     def __post_init__(self) -> None:
+        require_count("epochs", self.epochs)
+        require_count("batch_size", self.batch_size)
         words = "a training loop is a function train(model, data, context)"
         require(callable(self.train_function), f"{words}, not {self.train_function!r}")
         try:
@@ -145,7 +147,7 @@ class OwnLoop:
         return trained
 
     def _context(self, network: nn.Module, model: Model, task: TrainingJob, seed: int) -> TrainContext:
-        epochs, place = task.epochs or self.epochs, task.place
+        epochs, place = task.epochs_of(self), task.place
         steps = epochs * -(-len(task.examples) // self.batch_size)
         rounds = place.rounds if place else task.round + 1
         return TrainContext(

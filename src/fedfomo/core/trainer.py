@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from fedfomo.core.code_digest import spelled
 from fedfomo.core.data import Examples
 from fedfomo.core.device import autocast, refuse_slow_bfloat16
 from fedfomo.core.local_training import LocalTrainer, Place, Stepper, TrainingJob
@@ -20,8 +21,7 @@ from fedfomo.core.model import Model
 from fedfomo.core.optimizer_state import encode_state, load_state
 from fedfomo.core.parameters import Layout
 from fedfomo.core.rng import forked_rng, layer_rng
-from fedfomo.core.user_code import spelled
-from fedfomo.errors import InputError, require
+from fedfomo.errors import InputError, require, require_count
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,8 +44,8 @@ class Trainer:
     """Norm to which the gradient of each step is clipped."""
     amp: bool = False
     """Compute the loss in bfloat16 where torch's autocast does so; parameters stay float32."""
-    precision: Literal["float32", "bf16"] = "float32"
-    """bf16 is amp=True by another name."""
+    precision: Literal["float32", "bf16"] | None = None
+    """bf16 is amp=True by another name; by default it is as amp says."""
     transform: Callable[[Any], Any] | None = None
     """Is applied to the input of every training example, each time anew; torch's random numbers come from the seed."""
     num_workers: int = 0
@@ -61,16 +61,17 @@ class Trainer:
             value = getattr(self, name)
             require(value is None or callable(value), f"{name} must be a function, not {value!r}")
         for name, least in (("epochs", 1), ("batch_size", 1), ("num_workers", 0)):
-            value = getattr(self, name)
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            require(is_count, f"{name} must be a whole number of at least {least}, not {value!r}")
+            require_count(name, getattr(self, name), least)
         require(self.clip is None or self.clip > 0, f"clip must be above 0, not {self.clip}")
-        known = self.precision in ("float32", "bf16")
+        known = self.precision in (None, "float32", "bf16")
         require(known, f"precision must be float32 or bf16, not {self.precision!r}: float16 would need loss scaling")
+        is_clear = not self.amp or self.precision != "float32"
+        require(is_clear, "amp=True computes in bfloat16, and precision says float32: leave out one of them")
 
     def __repr__(self) -> str:
         given = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        shown = [f"{name}={spelled(value)}" for name, value in given if name == "optimizer" or value != _DEFAULTS[name]]
+        usual = {**_DEFAULTS, "precision": "float32" if self.precision else None}  # which mean the same
+        shown = [f"{name}={spelled(value)}" for name, value in given if name == "optimizer" or value != usual[name]]
         return f"Trainer({', '.join(shown)})"
 
     @property
@@ -144,7 +145,7 @@ class Trainer:
 
     def descend(self, source: LocalTrainer, model: Model, task: TrainingJob) -> Tensor:
         """Take the optimiser's steps along the gradients of a source, on its batches."""
-        theta, epochs, sent = model.load(task.start), task.epochs or self.epochs, model.layout.num_trainable
+        theta, epochs, sent = model.load(task.start), task.epochs_of(self), model.layout.num_trainable
         still = None if task.trainable_mask is None else ~task.trainable_mask.to(theta.device)
         fixed = theta[:sent].clone()
         optimizer, schedule = self._begin(model.parameters, epochs, len(task.examples), task.place)

@@ -72,18 +72,23 @@ def as_tree(value: Any) -> Tree:
     return torch.as_tensor(value)
 
 
+def tree_of_one(value: Any, what: str, name: int) -> Tree:
+    """Turn the value of a single example into a tree; the name is what errors call it by."""
+    try:
+        return as_tree(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"in the {what}, that of example {name} is a {type(value).__name__}, which cannot become a tensor"
+            f" ({error}): transform it"
+        ) from None
+
+
 def stacked(values: Sequence[Any], what: str, names: Sequence[int] | None = None) -> Tree:
     """Make one tree of the values of single examples; the names are what errors call these by."""
     trees: list[Tree] = []
     names = range(len(values)) if names is None else names
     for name, value in zip(names, values, strict=True):
-        try:
-            trees.append(as_tree(value))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"in the {what}, that of example {name} is a {type(value).__name__}, which cannot become a tensor"
-                f" ({error}): transform it"
-            ) from None
+        trees.append(tree_of_one(value, what, name))
     try:
         return tree_join(torch.stack, trees)
     except (TypeError, ValueError, RuntimeError, LookupError):

@@ -8,6 +8,8 @@ order than one by one, so results agree to rounding and not to the bit.
 from __future__ import annotations
 
 import copy
+import inspect
+import logging
 import math
 from collections.abc import Callable, Sequence
 
@@ -18,8 +20,9 @@ from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVar
 from fedfomo.core.data import Examples
 from fedfomo.core.device import autocast
 from fedfomo.core.local_training import Sgd, TrainingJob
-from fedfomo.core.model import Model, Score, per_example
+from fedfomo.core.model import Loss, Model, Score, per_example
 from fedfomo.core.rng import layer_seed
+from fedfomo.core.trees import Tree
 
 # Beyond this, products are large enough to fill a core by themselves.
 MOST_PARAMETERS = 100_000
@@ -28,6 +31,7 @@ SCORED_AT_ONCE = 4_000_000
 # Examples, from all over a set, by which it is found out whether stacking is right.
 EXAMINED = 30
 
+log = logging.getLogger(__name__)
 
 _Outputs = Callable[[dict[str, Tensor], Tensor], Tensor]
 """From the weights and the inputs of several models, each with one dimension more in front, to their outputs."""
@@ -43,39 +47,42 @@ class Stack:
         self._network = _layer_by_layer(architecture) or _vectorised(architecture)
 
     @classmethod
-    def of(cls, model: Model, examples: Examples) -> Stack | None:
-        """Stack a model, or return None if that would be wrong or no gain.
+    def of(cls, model: Model, examples: Examples, others: Sequence[Examples] = ()) -> Stack | None:
+        """Stack a model for all of these examples, or return None if that would be wrong or no gain.
 
         Wrong: layers that draw random numbers, keep statistics, or look across the examples of a batch, and losses
         that return a mean only, or one in which examples count differently, or that look across a batch themselves.
+        So would examples be of different types or shapes. The first set is the one on which all this is tried.
         No gain: see `pays`.
         """
-        layout = model.layout
-        loss = per_example(model.criterion)
+        layout, sets = model.layout, [part for part in (examples, *others) if len(part)]
         is_weighted = getattr(model.criterion, "weight", None) is not None
-        if (
-            not pays(model)
-            or is_weighted
-            or layout.size > layout.num_trainable
-            or not _moves_whole(model)
-            or len(examples) == 0
-        ):
+        is_whole = layout.size == layout.num_trainable and _moves_whole(model)
+        if not pays(model) or is_weighted or not is_whole or not len(examples):
+            return None
+        if not _are_alike(sets) or _ignores_some(model.criterion, sets):
             return None
         spread = torch.linspace(0, len(examples) - 1, min(len(examples), EXAMINED)).long()
-        stack, few = cls(model), examples.take(spread)
-        theta = model.read()
         try:
-            outputs = stack._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
-            losses, mean = loss(outputs, few.labels), model.criterion(outputs, few.labels).mean()
-            alone = torch.cat([model.outputs(theta, few.take(torch.tensor([n]))) for n in range(len(few))])
-            apart = torch.cat([loss(outputs[[n]], few.labels[[n]]) for n in range(len(few))])
-        except RuntimeError:  # vmap's word for what it cannot do
+            stack = cls(model)
+            return stack if stack._is_right_on(examples.take(spread)) else None
+        except Exception as error:  # vmap's word for what it cannot do, and whatever a user's own code raises
+            log.info("clients are computed one by one: together they fail (%s: %s)", type(error).__name__, error)
             return None
+
+    def _is_right_on(self, few: Examples) -> bool:
+        """Tell whether outputs and losses side by side are those of every example alone."""
+        model, loss = self._model, self._loss
+        theta = model.read()
+        outputs = self._forward(theta[None].to(model.device), few.inputs[None].to(model.device))[0].cpu()
+        losses, mean = loss(outputs, few.labels), model.criterion(outputs, few.labels).mean()
+        alone = torch.cat([model.outputs(theta, few.take(torch.tensor([n]))) for n in range(len(few))])
+        apart = torch.cat([loss(outputs[[n]], few.labels[[n]]) for n in range(len(few))])
         rtol, atol = (1e-4, 1e-5) if model.precision == "float32" else (3e-2, 3e-2)
         is_same = outputs.shape == alone.shape and torch.allclose(outputs, alone, rtol=rtol, atol=atol)
         is_mean = losses.shape == (len(few),) and torch.allclose(losses.mean(), mean, rtol=1e-4)
         are_apart = apart.shape == losses.shape and torch.allclose(apart, losses, rtol=1e-4, atol=1e-5)
-        return stack if is_same and is_mean and are_apart else None
+        return is_same and is_mean and are_apart
 
     def train(self, sgd: Sgd, tasks: Sequence[TrainingJob]) -> list[Tensor]:
         """Do what `sgd.train` does to each task, for all of them at once."""
@@ -118,8 +125,9 @@ class Stack:
         """
         measured = measured or [True] * len(pairs)
         scores: list[Score] = []
-        longest = max(map(len, {id(examples): examples for _, examples in pairs}.values()), default=0)
-        size = max(1, SCORED_AT_ONCE // max(1, longest * pairs[0][1].inputs[:1].numel())) if pairs else 1
+        sets = list({id(examples): examples for _, examples in pairs}.values())
+        values = max((math.prod(examples.inputs.shape[1:]) for examples in sets), default=0)
+        size = max(1, SCORED_AT_ONCE // max(1, values * max(map(len, sets), default=0)))
         for start in range(0, len(pairs), size):
             scores += self._score(pairs[start : start + size], measured[start : start + size])
         return scores
@@ -133,12 +141,12 @@ class Stack:
         inputs, labels = _side_by_side(sets, device)
         apart = self._forward(torch.stack([theta for theta, _ in pairs]).to(device), inputs[of])
         outputs = apart.flatten(0, 1)
-        sizes = torch.tensor(lengths, device=device)[of]
-        counts = (torch.arange(inputs.shape[1], device=device) < sizes[:, None]).double()
+        sizes = torch.tensor(lengths)[places]
+        is_there = torch.arange(inputs.shape[1]) < sizes[:, None]
 
         def mean(values: Tensor) -> list[float]:
-            # A row of padding may give anything; it is not there.
-            kept = torch.where(counts > 0, values.view(counts.shape).double(), 0.0)
+            # A row of padding may give anything. Some devices have no float64: sums are taken in main memory.
+            kept = torch.where(is_there, values.view(is_there.shape).cpu().double(), 0.0)
             return (kept.sum(1) / sizes).tolist()
 
         losses = mean(self._loss(outputs, labels[of].flatten(0, 1)))
@@ -173,6 +181,25 @@ def pays(model: Model) -> bool:
     layout = model.layout
     is_small = layout.size <= MOST_PARAMETERS and all(len(slot.shape) <= 2 for slot in layout.slots)
     return is_small or model.device.type != "cpu"
+
+
+def _are_alike(sets: Sequence[Examples]) -> bool:
+    """Tell whether all inputs, and all labels, are plain tensors of one type, of one shape but for their number."""
+    forms = {(_form(examples.inputs), _form(examples.labels)) for examples in sets}
+    return len(forms) == 1 and None not in next(iter(forms))
+
+
+def _form(part: Tree) -> tuple[torch.dtype, torch.Size] | None:
+    return (part.dtype, part.shape[1:]) if isinstance(part, Tensor) and part.layout == torch.strided else None
+
+
+def _ignores_some(loss: Loss, sets: Sequence[Examples]) -> bool:
+    """Tell whether a loss leaves out some of the labels: then a mean is not over all examples of a batch."""
+    ignored = getattr(loss, "ignore_index", None)
+    if ignored is None and getattr(loss, "__module__", None) == nn.functional.__name__:
+        parameter = inspect.signature(loss).parameters.get("ignore_index")
+        ignored = parameter and parameter.default
+    return ignored is not None and any(bool((examples.labels == ignored).any()) for examples in sets)
 
 
 def _moves_whole(model: Model) -> bool:
@@ -220,13 +247,13 @@ def _flattens_all(layer: nn.Module) -> bool:
 def _plan(sgd: Sgd, tasks: Sequence[TrainingJob]) -> tuple[Tensor, Tensor]:
     """Return, per step and client, which examples are taken, and each one's weight in the batch's mean."""
     size = sgd.batch_size
-    epochs = [task.epochs or sgd.epochs for task in tasks]
+    epochs = [task.epochs_of(sgd) for task in tasks]
     lengths = [-(-len(task.examples) // size) for task in tasks]  # steps an epoch
     steps = max(length * number for length, number in zip(lengths, epochs, strict=True))
     chosen = torch.zeros(len(tasks), steps, size, dtype=torch.int64)
     weights = torch.zeros(len(tasks), steps, size)
     for client, (task, length, number) in enumerate(zip(tasks, lengths, epochs, strict=True)):
-        if length == 0:
+        if length == 0 or number == 0:
             continue
         num_examples = len(task.examples)
         last = num_examples - (length - 1) * size
@@ -242,10 +269,12 @@ def _plan(sgd: Sgd, tasks: Sequence[TrainingJob]) -> tuple[Tensor, Tensor]:
 
 def _side_by_side(sets: Sequence[Examples], device: torch.device) -> tuple[Tensor, Tensor]:
     """Lay sets of examples side by side on a device, padded to the longest."""
+    first = next((examples for examples in sets if len(examples)), sets[0])  # an empty one need not look like the rest
     longest = max(1, *(len(examples) for examples in sets))
-    inputs = sets[0].inputs.new_zeros(len(sets), longest, *sets[0].inputs.shape[1:])
-    labels = sets[0].labels.new_zeros(len(sets), longest, *sets[0].labels.shape[1:])
+    inputs = first.inputs.new_zeros(len(sets), longest, *first.inputs.shape[1:])
+    labels = first.labels.new_zeros(len(sets), longest, *first.labels.shape[1:])
     for place, examples in enumerate(sets):
-        inputs[place, : len(examples)] = examples.inputs
-        labels[place, : len(examples)] = examples.labels
+        if len(examples):
+            inputs[place, : len(examples)] = examples.inputs
+            labels[place, : len(examples)] = examples.labels
     return inputs.to(device), labels.to(device)

@@ -35,8 +35,8 @@ class BestRound:
 
     @property
     def has_stalled(self) -> bool:
-        """Whether so many rounds have gone by without a gain."""
-        return self._last - (-1 if self.round is None else self.round) >= self._patience
+        """Whether so many rounds have gone by without a gain; never, as long as nothing was measured."""
+        return self.round is not None and self._last - self.round >= self._patience
 
 
 def known_metrics(scores: Mapping[ClientId, Score]) -> dict[ClientId, float]:

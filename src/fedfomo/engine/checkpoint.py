@@ -1,6 +1,6 @@
 """Checkpoints: a manifest that names, with checksums, everything a run needs to go on.
 
-The tensors are in files already (`tensors.py`); a checkpoint adds one small JSON manifest, written in one atomic
+The tensors are in files already (`tensor_store.py`); a checkpoint adds one small JSON manifest, written in one atomic
 step once everything it names is on disk. The last two are kept, so that a damaged one costs a round, not a run.
 """
 
@@ -164,7 +164,13 @@ class Checkpoints:
         return self._folder / f"after-round-{rounds_done:05d}.json"
 
     def _newest_first(self) -> list[Path]:
-        return sorted(self._folder.glob("after-round-*.json"), reverse=True)
+        return sorted(self._folder.glob("after-round-*.json"), key=_rounds_done, reverse=True)
+
+
+def _rounds_done(path: Path) -> tuple[int, str]:
+    """Return the number in a manifest's name: from round 100,000 on, names are longer than before."""
+    number = path.stem.removeprefix("after-round-")
+    return int(number) if number.isdecimal() else -1, path.name
 
 
 def _to_json(checkpoint: Checkpoint) -> str:

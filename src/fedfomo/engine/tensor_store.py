@@ -8,9 +8,11 @@ checkpoint. A single number is no reason for a file: it is spelt out in the refe
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import json
 import mmap
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfomo.core.messages import Flat
-from fedfomo.errors import UNREADABLE, damaged
+from fedfomo.errors import UNREADABLE, InputError, damaged
 from fedfomo.io import write_atomically
 
 References = dict[str, str]
@@ -83,10 +85,8 @@ class TensorStore:
 
     def forget(self, keep: Iterable[str] = ()) -> None:
         """Unmap every file but those to keep."""
-        kept = set(keep)
-        for name in self._open.keys() - kept:
-            for tensor in self._open.pop(name).tensors.values():
-                self._known.pop(_identity(tensor), None)
+        for name in self._open.keys() - set(keep):
+            self._unmap(name)
 
     def delete_all_but(self, keep: Iterable[str]) -> None:
         """Delete every file but those to keep."""
@@ -126,6 +126,11 @@ class TensorStore:
                 self._known[_identity(tensor)] = place
         return tensor
 
+    def _unmap(self, name: str) -> None:
+        """Forget what was read of a file; tensors that are in use stay valid."""
+        for tensor in self._open.pop(name).tensors.values():
+            self._known.pop(_identity(tensor), None)
+
     def _release(self) -> None:
         """Give back the memory of all that was read; the tensors stay valid, and are read again when needed."""
         for file in self._open.values():
@@ -140,6 +145,8 @@ class TensorStore:
                 checksum.update(piece)
             self.checksums[name] = checksum.hexdigest()
         write_atomically(self.folder / name, *content, durable=self._durable and for_checkpoint)
+        if name in self._open:  # it is another file from now on
+            self._unmap(name)
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -157,17 +164,24 @@ class _MappedFile:
     """A safetensors file in memory as far as it was looked at, and no further than it is needed.
 
     The library's own reader maps files too, but cannot give memory back while tensors live; with more models than
-    memory, that is the point.
+    memory, that is the point. Python's `mmap` keeps the file open, of which a process may have a thousand; torch's
+    does not.
     """
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self._start = 8 + int.from_bytes(self._map[:8], "little")
+            size = os.fstat(file.fileno()).st_size
+        try:
+            mapped = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+        except RuntimeError as error:
+            way_out = "raise the limits of the system"
+            raise InputError(f"{path} cannot be mapped into memory ({error}): {way_out}") from error
+        self._content: NDArray[np.uint8] = mapped.numpy()
+        self._start = 8 + int.from_bytes(self._content[:8].tobytes(), "little")
         if self._start > MOST_HEADER:
             raise ValueError(f"a header of {self._start:,} bytes")
         try:
-            self._header = _HEADER.decode(self._map[8 : self._start])
+            self._header = _HEADER.decode(self._content[8 : self._start].tobytes())
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from error
         self.tensors: Flat = {}  # those that were looked at
@@ -175,15 +189,20 @@ class _MappedFile:
     def read(self, name: str) -> Tensor:
         entry = self._header[name]
         kind, shape, (begin, end) = _DTYPES[entry.dtype], entry.shape, entry.data_offsets
-        if not 0 <= begin <= end <= len(self._map) - self._start:
+        if not 0 <= begin <= end <= len(self._content) - self._start:
             raise ValueError(f"{name} lies outside the file")
         if begin == end:
             return torch.empty(shape, dtype=kind)
         count = (end - begin) // kind.itemsize
-        return torch.frombuffer(self._map, dtype=kind, count=count, offset=self._start + begin).view(shape)
+        return torch.frombuffer(self._content, dtype=kind, count=count, offset=self._start + begin).view(shape)
 
     def release(self) -> None:
-        self._map.madvise(mmap.MADV_DONTNEED)
+        where, length = ctypes.c_void_p(self._content.ctypes.data), ctypes.c_size_t(self._content.nbytes)
+        if _LIBC.madvise(where, length, mmap.MADV_DONTNEED) != 0:
+            raise OSError(ctypes.get_errno(), "memory of a mapped file cannot be given back")
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 _DTYPES = {

@@ -66,7 +66,8 @@ class ExperimentConfig:
     """Stop after so many rounds without a gain of the primary metric on validation data; the result is then that of the
     best round. By default all rounds are run."""
     evaluate_every: int = 1
-    """Rounds between evaluations on the test data; the last round is always evaluated."""
+    """Rounds between evaluations on the test data; the last round is always evaluated, and with stop_after every
+    round."""
     workers: int | None = None
     """Worker processes; by default one per core; 0: compute in the main process. Does not change the result."""
     executor: Literal["processes", "ray"] = "processes"

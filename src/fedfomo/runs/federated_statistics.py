@@ -137,8 +137,13 @@ class Scaling:
     def examples(self, part: Examples) -> Examples:
         """Scale the inputs of examples; those that are read lazily, when they are read."""
         if isinstance(part, LazyExamples):
-            return part.transformed(self.one)
+            # What a collate function takes is known to itself alone: what it gives was measured, and is scaled.
+            return part.transformed(self.one) if part.collate is None else part.transformed_as_batches(self)
         return replace(part, inputs=self(part.inputs)) if len(part) else part
+
+    def clients(self, clients: Sequence[ClientData]) -> list[ClientData]:
+        """Scale the inputs of all clients."""
+        return [ClientData(*map(self.examples, (own.train, own.validation, own.test))) for own in clients]
 
     def _scaled(self, inputs: Tree, is_batch: bool) -> Tree:
         pairs = iter(zip(self.means, self.deviations, strict=True))
@@ -148,7 +153,7 @@ class Scaling:
                 return tensor
             rank = max(0, tensor.dim() - (2 if is_batch else 1))
             mean, deviation = (torch.tensor(part, dtype=tensor.dtype).view(-1, *[1] * rank) for part in next(pairs))
-            return (tensor - mean) / deviation
+            return ((tensor - mean) / deviation).view_as(tensor)
 
         return tree_map(change, inputs)
 
@@ -166,7 +171,7 @@ def scaled_alike(
         [part.means.tolist() for part in together],
         [np.where(part.deviations < LEAST_DEVIATION, 1.0, part.deviations).tolist() for part in together],
     )
-    return [ClientData(*map(scaling.examples, (own.train, own.validation, own.test))) for own in clients], scaling
+    return scaling.clients(clients), scaling
 
 
 def site_moments(examples: Examples, how: Standardise, source: Noise) -> list[Moments]:
@@ -208,3 +213,8 @@ def read_scaling(folder: Path) -> Scaling | None:
     """Read how the inputs of a run were scaled, if they were."""
     found = read_environment(folder).get("scaling")
     return None if found is None else Scaling(**found)
+
+
+def begun_scaling(folders: Sequence[Path]) -> Scaling | None:
+    """Read how the inputs of runs were scaled that were begun together, if any of them has begun."""
+    return next((read_scaling(folder) for folder in folders if (folder / "environment.json").exists()), None)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from fedfomo.core.device import resolve_device, workers_on
+from fedfomo.core.device import available_cores, resolve_device, workers_on
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import objective_of
 from fedfomo.core.own_loop import as_trainer
@@ -52,12 +51,12 @@ class PreparedFile:
 AnyPrepared = Prepared | PreparedFile
 
 
-def prepare_any(setting: ExperimentConfig, seed: int) -> AnyPrepared:
-    """Prepare a named data set, or what a Python file defines."""
-    return prepare_file(setting, seed) if setting.is_own else prepare(setting, seed)
+def prepare_any(setting: ExperimentConfig, seed: int, begun: Sequence[Path] = ()) -> AnyPrepared:
+    """Prepare a named data set, or what a Python file defines, for new runs or for those in the folders `begun`."""
+    return prepare_file(setting, seed, begun) if setting.is_own else prepare(setting, seed)
 
 
-def prepare_file(setting: ExperimentConfig, seed: int) -> PreparedFile:
+def prepare_file(setting: ExperimentConfig, seed: int, begun: Sequence[Path] = ()) -> PreparedFile:
     """Run a user's file, read its sites, and refuse what would fail or is decided elsewhere."""
     path = Path(setting.dataset)
     usual = ExperimentConfig(dataset=setting.dataset)
@@ -77,12 +76,12 @@ def prepare_file(setting: ExperimentConfig, seed: int) -> PreparedFile:
     else:
         sites = read_sites(module, path, seed)
         trainer = None if trainer is None else as_trainer(trainer)
-        problem, scaling = _problem_of_sites(module, sites, setting, seed, trainer)
+        problem, scaling = _problem_of_sites(module, sites, setting, seed, trainer, begun)
         names = tuple(sites)
     # What travels, and what clients keep: of the command line, or else of the file.
     share, keep = (getattr(setting, name) or getattr(module, name, ()) for name in ("share", "keep"))
     problem = replace(problem, share=_patterns(share) or problem.share, keep=_patterns(keep) or problem.keep)
-    simulation = setting.simulation(default_workers=os.cpu_count() or 1)
+    simulation = setting.simulation(default_workers=available_cores())
     simulation = replace(simulation, workers=workers_on(problem.model.device, setting.workers, simulation.workers))
     environment: dict[str, Any] = {
         **sites_environment(names, problem, scaling),
@@ -122,7 +121,12 @@ def read_sites(module: ModuleType, path: Path, seed: int) -> Mapping[str, Any]:
 
 
 def _problem_of_sites(
-    module: ModuleType, sites: Mapping[str, Any], setting: ExperimentConfig, seed: int, trainer: LocalTrainer | None
+    module: ModuleType,
+    sites: Mapping[str, Any],
+    setting: ExperimentConfig,
+    seed: int,
+    trainer: LocalTrainer | None,
+    begun: Sequence[Path],
 ) -> tuple[FederatedProblem, Scaling | None]:
     path = Path(setting.dataset)
     require(hasattr(module, "make_model"), f"{path} has no function make_model()")
@@ -141,6 +145,7 @@ def _problem_of_sites(
         privacy=setting.privacy,
         validation_fraction=getattr(module, "validation_fraction", VALIDATION_FRACTION),
         standardise=as_standardise(getattr(module, "standardise", False), setting.privacy),
+        begun=begun,
     )
     groups = _groups(getattr(module, "groups", None), len(sites), path)
     return replace(problem, trainer=trainer or setting.training, groups=groups, targets=groups), scaling

@@ -14,20 +14,22 @@ import tomli_w
 import torch
 from torch import nn
 
+from fedfomo.core.data import ClientData
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.device import Precision
+from fedfomo.core.lazy_data import LazyExamples
 from fedfomo.core.local_training import LocalTrainer, Sgd
 from fedfomo.core.losses import Objective
-from fedfomo.core.own_loop import refuse_ignored_training
+from fedfomo.core.own_loop import OwnLoop, refuse_ignored_training
 from fedfomo.core.parameters import frozen_digests
 from fedfomo.core.rng import layer_rng, stream
 from fedfomo.datasets.bundled import fingerprint
 from fedfomo.errors import listed, reading, require
 from fedfomo.io import write_atomically
 from fedfomo.privacy.config import Privacy
-from fedfomo.privacy.private_data import SeededNoise
+from fedfomo.privacy.private_data import SeededNoise, SystemNoise
 from fedfomo.runs.config_io import load_toml
-from fedfomo.runs.federated_statistics import Scaling, Standardise, scaled_alike
+from fedfomo.runs.federated_statistics import Scaling, Standardise, begun_scaling, scaled_alike
 from fedfomo.runs.provenance import (
     check_method_file,
     example_counts,
@@ -122,23 +124,44 @@ def problem_of_sites(
     privacy: Privacy,
     validation_fraction: float,
     standardise: Standardise | None,
+    begun: Sequence[Path] = (),
 ) -> tuple[FederatedProblem, Scaling | None]:
-    """Read all sites, scale them if that is asked for, build the model, and refuse what would fail later."""
+    """Read all sites, scale them if that is asked for, build the model, and refuse what would fail later.
+
+    `begun` are the folders of the runs: noise of the system is drawn once, and those that go on scale as they began.
+    """
     data = [client_data(name, site, validation_fraction, seed) for name, site in sites.items()]
     scaling: Scaling | None = None
     if standardise is not None:
-        data, scaling = scaled_alike(data, standardise, SeededNoise(stream(seed, "statistics")))
+        if isinstance(trainer, OwnLoop):
+            _require_scaled_examples(dict(zip(sites, data, strict=True)))
+        is_certain = privacy.mode == "deployment" and standardise.noise > 0
+        scaling = begun_scaling(begun) if is_certain else None
+        if scaling is not None:
+            data = scaling.clients(data)
+        else:
+            noise = SystemNoise() if is_certain else SeededNoise(stream(seed, "statistics"))
+            data, scaling = scaled_alike(data, standardise, noise)
     module = build_module(make_model, seed)
     if trainer is None:
         refuse_ignored_training(module)
     model = build_model(module, objective, data, device, precision)
-    noise = standardise.noise if standardise is not None else 0.0
+    told = standardise.noise if standardise is not None else 0.0
     problem = FederatedProblem(
-        model, model.read(), data, trainer or Sgd(), seed, privacy=privacy, statistics_noise=noise
+        model, model.read(), data, trainer or Sgd(), seed, privacy=privacy, statistics_noise=told
     )
     for name, own in zip(sites, data, strict=True):
         check_data(name, own, model, problem.initial)
     return problem, scaling
+
+
+def _require_scaled_examples(sites: Mapping[str, ClientData]) -> None:
+    """Refuse data that a training loop of the user's own would read past the scaling."""
+    for name, own in sites.items():
+        is_scaled = not isinstance(own.train, LazyExamples) or own.train.collate is None
+        way_out = "leave out the collate function, or standardise"
+        problem = f"site '{name}': inputs are scaled behind the collate function, and data[i] of your loop is not"
+        require(is_scaled, f"{problem}: {way_out}")
 
 
 def sites_environment(names: Sequence[str], problem: FederatedProblem, scaling: Scaling | None) -> dict[str, Any]:
@@ -159,6 +182,7 @@ def sites_environment(names: Sequence[str], problem: FederatedProblem, scaling: 
         "network": {"name": type(problem.model.architecture).__name__},
         "model": _model_digest(problem),
         "parameters": problem.model.layout.num_trainable,
+        "is_of_sets": not problem.model.metrics.is_per_example,
         "warnings": [note for name, own in zip(names, problem.clients, strict=True) for note in notes_of(name, own)],
         **({} if scaling is None else {"scaling": vars(scaling)}),
     }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,30 @@ Tell = Callable[[str], None]
 
 
 def new_folder(out: Path | None, name: str) -> Path:
-    """Make a new folder for a run: the one asked for, or one named after the time."""
-    folder = out or Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
-    if folder.exists():
-        is_run = (folder / "config.toml").exists()
-        way_on = f"go on with `fedfomo resume {folder}`, or choose" if is_run else "choose"
-        raise InputError(f"{folder} exists: {way_on} another with --out")
-    make_folder(folder, is_new=True)
-    return folder
+    """Make a new folder for a run: the one asked for, or one named after the time, numbered if there is one already."""
+    if out is None:
+        return _numbered_folder(Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}")
+    if out.exists():
+        is_run = (out / "config.toml").exists()
+        way_on = f"go on with `fedfomo resume {out}`, or choose" if is_run else "choose"
+        raise InputError(f"{out} exists: {way_on} another with --out")
+    make_folder(out, is_new=True)
+    return out
+
+
+def _numbered_folder(folder: Path) -> Path:
+    """Make a folder of this name, or of the first number behind it that nobody else has taken."""
+    for number in count(1):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not candidate.exists():
+            try:
+                make_folder(candidate, is_new=True)
+            except InputError:
+                if not candidate.is_dir():  # if it is one, another process was first
+                    raise
+            else:
+                return candidate
+    raise AssertionError  # numbers have no end
 
 
 def absolute_paths(setting: ExperimentConfig) -> ExperimentConfig:
@@ -174,7 +191,7 @@ def with_methods_named(config: CompareConfig, trainer: LocalTrainer | None = Non
     """Name the methods that `all` stands for, and say which are left out, and why."""
     if config.methods != ("all",):
         return config, []
-    impossible = _impossible(config.setting, trainer=trainer)
+    impossible = _impossible(config.setting, trainer=trainer, options=config.options)
     by_reason: dict[str, list[str]] = {}
     for method, reason in impossible.items():
         by_reason.setdefault(reason, []).append(method)
@@ -183,9 +200,12 @@ def with_methods_named(config: CompareConfig, trainer: LocalTrainer | None = Non
 
 
 def _impossible(
-    setting: ExperimentConfig, further: Sequence[str] = (), trainer: LocalTrainer | None = None
+    setting: ExperimentConfig,
+    further: Sequence[str] = (),
+    trainer: LocalTrainer | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, str]:
-    """Name the methods that cannot run in a setting, or with a trainer, each with the reason."""
+    """Name the methods that cannot run in a setting, or with their options on a trainer, each with the reason."""
     privacy, found = setting.privacy, dict[str, str]()
     own = {method: find_algorithm(method) for method in further if method not in ("all", *ALGORITHMS)}
     for name, method in {**ALGORITHMS, **own}.items():
@@ -195,7 +215,7 @@ def _impossible(
             found[name] = "it reads private records itself, past the noise"
         elif privacy.is_on and method.evaluates_on == "training" and privacy.validation_noise is None:
             found[name] = "it judges models by training records, which with privacy takes --privacy.validation-noise"
-        elif trainer is not None and not takes_trainer(method, trainer):
+        elif trainer is not None and not takes_trainer(make_algorithm(name, (options or {}).get(name, {})), trainer):
             found[name] = f"it takes steps that a {kind_of(trainer)} does not give"
     return found
 

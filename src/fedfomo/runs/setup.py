@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 
-from fedfomo.core.device import resolve_device, workers_on
+from fedfomo.core.device import available_cores, resolve_device, workers_on
 from fedfomo.core.model import Model, prefers_channels_last
 from fedfomo.core.networks import NETWORKS
 from fedfomo.core.rng import layer_rng, stream
@@ -48,7 +47,7 @@ def prepare(setting: ExperimentConfig, seed: int) -> Prepared:
     groups = scenario.partition.groups, scenario.partition.target_groups
     problem = FederatedProblem(model, model.read(), scenario.clients, setting.training, seed, *groups, setting.privacy)
     problem = replace(problem, share=setting.share, keep=setting.keep)
-    simulation = setting.simulation(default_workers=os.cpu_count() or 1)
+    simulation = setting.simulation(default_workers=available_cores())
     simulation = replace(simulation, workers=workers_on(model.device, setting.workers, simulation.workers))
     return Prepared(data, scenario, problem, simulation, scale)
 

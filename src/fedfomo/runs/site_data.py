@@ -199,7 +199,7 @@ def in_two_parts(own: ClientData) -> list[tuple[str, str, int]]:
 def _marks(examples: Examples) -> set[Any]:
     """Return what tells samples apart: if they are read lazily, their places in the data set, without reading them."""
     if isinstance(examples, LazyExamples):
-        return {(id(examples.source), index) for index in examples.indices.tolist()}
+        return {(id(examples.origin), index) for index in examples.indices.tolist()}
     return set(fingerprints(examples))
 
 

@@ -2,7 +2,7 @@
 
 An algorithm asks its client to train and to evaluate, in plain calls. One by one, a call is answered at once. Together,
 the call waits until every client of the group has asked for something; then all of them are answered in one stacked
-computation. Clients never run at the same time: each holds the baton until it asks or is done.
+computation. Clients never run at the same time: one runs until it asks or is done, and then the next.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Scoring:
 
 
 class _ClientCoroutine(greenlet):
-    """A client with a stack of its own, which runs only while it holds the baton."""
+    """A client with a call stack of its own, which runs only while no other does."""
 
     def __init__(self, run: ClientRound) -> None:
         super().__init__(run)
@@ -214,7 +214,7 @@ class _ClientCoroutine(greenlet):
         self.result = self.switch()
 
     def ask(self, request: Any) -> Any:
-        """Called by the client: hand over the baton, and return the answer once it is back."""
+        """Called by the client: let others run, and return the answer once there is one."""
         self.request = request
         # Torch keeps this switch per thread, and all coroutines share one.
         records_gradients = torch.is_grad_enabled()

@@ -25,6 +25,7 @@ import torch
 
 from fedfomo.core.determinism import one_torch_thread
 from fedfomo.core.model import Score
+from fedfomo.core.open_files import reopen_files
 from fedfomo.errors import InputError, is_disk_fault, sentence_of
 from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.process_utils import exit_with_parent, use_huge_pages
@@ -81,20 +82,13 @@ class ProcessExecutor:
     """Forked processes, each busy with one batch at a time."""
 
     def __init__(self, make_runner: Callable[[], ClientRunner], num_workers: int) -> None:
-        context = multiprocessing.get_context("fork")
         self._processes: dict[Connection, BaseProcess] = {}
-        for _ in range(num_workers):
-            ours, theirs = context.Pipe()
-            # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
-            inherited = [*self._processes, ours]
-            # Not a daemon: those may have no processes of their own, and data sets may be read by some.
-            process = context.Process(target=_work, args=(make_runner, theirs, inherited, os.getpid()))
-            with warnings.catch_warnings():
-                # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
-            self._processes[ours] = process
+        try:
+            for _ in range(num_workers):
+                self._start_worker(make_runner)
+        except BaseException:  # the workers that did start would be waited for without end
+            self.close()
+            raise
 
     def run_batches(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Give each idle worker the next batch, in the sequence given."""
@@ -127,6 +121,19 @@ class ProcessExecutor:
             connection.close()
         self._processes = {}
 
+    def _start_worker(self, make_runner: Callable[[], ClientRunner]) -> None:
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        # A pipe closes only when its last holder lets go: a worker must not hold its siblings' ends.
+        inherited = [*self._processes, ours]
+        # Not a daemon: those may have no processes of their own, and data sets may be read by some.
+        process = context.Process(target=_work, args=(make_runner, theirs, inherited, os.getpid()))
+        with theirs, warnings.catch_warnings():
+            # Python warns of forking beside threads, for locks that these may hold; workers use none of those.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        self._processes[ours] = process
+
     def _assign(self, connection: Connection, batch: Batch | None, busy: dict[Connection, Batch]) -> None:
         if batch is not None:
             busy[connection] = batch
@@ -155,6 +162,7 @@ def _work(
     exit_with_parent(coordinator)
     for connection in inherited:
         connection.close()
+    reopen_files()
     torch.set_num_threads(1)
     use_huge_pages()
     gc.freeze()  # what was there before the fork stays: no need to look through it again and again

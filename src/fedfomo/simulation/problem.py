@@ -82,24 +82,25 @@ class FederatedProblem:
 
     def stack_of(self, model: Model) -> Stack | None:
         """Return a stack of the clients' models, if that is exact to rounding and faster."""
-        is_lazy = any(part.is_lazy for own in self.clients for part in (own.train, own.validation, own.test))
+        sets = [part for own in self.clients for part in (own.train, own.validation, own.test)]
+        is_lazy = any(part.is_lazy for part in sets)
         if type(self.trainer) is not Sgd or self.trainer.augment or self.privacy.is_on or is_lazy:
             return None
-        return Stack.of(model, max((data.train for data in self.clients), key=len))
+        return Stack.of(model, max((data.train for data in self.clients), key=len), sets)
 
 
-def takes_trainer(method: type[AnyAlgorithm] | AnyAlgorithm, trainer: LocalTrainer) -> bool:
-    """Return whether a trainer gives what a method asks of it."""
-    if method.steps == "plain":
+def takes_trainer(method: AnyAlgorithm, trainer: LocalTrainer) -> bool:
+    """Return whether a trainer gives what a method with its options asks of it."""
+    if method.steps_needed == "plain":
         return isinstance(trainer, Sgd)
-    return method.steps == "trainings" or isinstance(trainer, Sgd | Trainer)
+    return method.steps_needed == "trainings" or isinstance(trainer, Sgd | Trainer)
 
 
 def check_trainer(trainer: LocalTrainer, algorithm: AnyAlgorithm, model: Model) -> None:
     """Refuse a trainer that cannot do what a method asks of it, or that does not work with the model."""
     name = algorithm.name or type(algorithm).__name__
     able = ", ".join(sorted(known for known, method in ALGORITHMS.items() if method.steps == "trainings"))
-    if not takes_trainer(algorithm, trainer) and algorithm.steps == "plain":
+    if not takes_trainer(algorithm, trainer) and algorithm.steps_needed == "plain":
         raise InputError(
             f"{name} takes plain steps of its own, not those of a {kind_of(trainer)}: leave trainer out, or give"
             f" fedfomo.Sgd; or choose a method whose trainings are its trainer's: {able}"

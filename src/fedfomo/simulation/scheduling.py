@@ -14,6 +14,11 @@ from fedfomo.simulation.client_batching import Timings
 MADE_AT_ONCE = 64  # jobs: their downloads share a file
 
 
+def purpose_of(for_checkpoint: bool) -> str:
+    """Return what the names of a call's files begin with: an update after a round overwrites no file of that round."""
+    return "round" if for_checkpoint else "update"
+
+
 @dataclass(frozen=True)
 class ClientJob:
     """What one client is to do in a round; tensors are named, not carried."""
@@ -27,6 +32,7 @@ class ClientJob:
     attempts: int  # how often the queries of this job are charged
     model: References | None  # what a client without budget is left with; None: it has none yet
     is_judged: bool = False  # whether the model after the federated update is scored on validation data too
+    is_final: bool = False  # whether this is the last federated update
 
     def places(self) -> list[str]:
         """Return the places of all tensors that this job may read."""
@@ -105,5 +111,5 @@ class BatchPolicy:
             jobs = jobs_of(clients[start : start + made_at_once])
             for first in range(0, len(jobs), size):
                 batch = jobs[first : first + size]
-                file = f"round-{round:05d}-clients-{batch[0].client:05d}-{session}.safetensors"
+                file = f"{purpose_of(for_checkpoint)}-{round:05d}-clients-{batch[0].client:05d}-{session}.safetensors"
                 yield Batch(round, batch, file, for_checkpoint)

@@ -117,8 +117,12 @@ class _SimulatedRun(Runner):
         policy = BatchPolicy(setup.is_stacked, config.workers, 4 * len(problem.initial))
         self._transport = SimulatedTransport(problem, algorithm, executor, files, policy, callback.client_done)
         self._transport.judges = self.best is not None
-        is_open = self._privacy is None or self.best is None
-        require(is_open, "stop_after goes by exact scores on validation records, which are private: leave it out")
+        if self.best is not None:
+            is_open = self._privacy is None
+            require(is_open, "stop_after goes by exact scores on validation records, which are private: leave it out")
+            is_measured = any(len(data.validation) for data in problem.clients)
+            way_out = "give validation data, or leave out stop_after"
+            require(is_measured, f"stop_after goes by scores on validation data, and no client has any: {way_out}")
 
     def start_server(self) -> Any:
         return self.federation.algorithm.start_server(self._problem.start(self.rounds))
@@ -131,7 +135,8 @@ class _SimulatedRun(Runner):
         cohort = self._cohort(round)
         self._restore_clients(before)
         transport.failures = self._failures(round, cohort)
-        is_scored = (round + 1) % self._config.evaluate_every == 0
+        # Any round may be the last of a run that stops early.
+        is_scored = self.best is not None or (round + 1) % self._config.evaluate_every == 0
         transport.scored = [client for client in cohort if is_scored or self._last_round.get(client) == round]
         earlier = replace(transport.seconds)
         result = run_round(self.federation, self.state_of(before), round, cohort, transport)

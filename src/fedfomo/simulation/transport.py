@@ -22,7 +22,7 @@ from fedfomo.simulation.client_batching import Timings
 from fedfomo.simulation.executors import Executor
 from fedfomo.simulation.problem import FederatedProblem
 from fedfomo.simulation.process_utils import trim_heap
-from fedfomo.simulation.scheduling import BatchPolicy, ClientJob, ClientResult
+from fedfomo.simulation.scheduling import BatchPolicy, ClientJob, ClientResult, purpose_of
 
 TRIMMED_AFTER = 1000  # results
 DIVERGED = "its training diverged, and is forgotten"
@@ -94,7 +94,7 @@ class SimulatedTransport:
                 yield result.client, messages.unpack(self._upload, self._files.load(result.upload))
 
     def personalise(self, round: int, downloads: Mapping[ClientId, Any]) -> dict[ClientId, Tensor]:
-        """Let every client make the federated update and no more; return their models."""
+        """Let every client make the last federated update and no more; return their models."""
         models: dict[ClientId, Tensor] = {}
         for result in self._run(round, downloads, list(downloads), trains=False):
             models[result.client] = self._files.load_once(result.model)[""]
@@ -169,7 +169,8 @@ class SimulatedTransport:
         flat = {
             f"{client}:{field}": tensor for client in of for field, tensor in messages.pack(downloads[client]).items()
         }
-        places = self._files.save(f"round-{round:05d}-downloads-{of[0]:05d}.safetensors", flat, for_checkpoint=trains)
+        file = f"{purpose_of(trains)}-{round:05d}-downloads-{of[0]:05d}.safetensors"
+        places = self._files.save(file, flat, for_checkpoint=trains)
         by_client: dict[ClientId, References] = {client: {} for client in of}
         for name, place in places.items():
             client, field = name.split(":", 1)
@@ -187,6 +188,7 @@ class SimulatedTransport:
                 attempts=self.attempts,
                 model=self.models.get(client),
                 is_judged=self.judges,
+                is_final=not trains,
             )
             for client in of
         ]

@@ -97,7 +97,8 @@ class ClientRunner:
     def _run(self, round: int, job: ClientJob) -> _FinishedJob:
         problem, compute, ledger = self._problem, self._compute, list[list[Any]]()
         data, seed = problem.clients[job.client], problem.seed
-        client = Client(job.client, data, self._start, self._model, compute, round, seed, compute)
+        place = job.client, data, self._start, self._model, compute, round, seed, compute
+        client = Client(*place, is_final=job.is_final)
         if self._privacy is None:
             outcome = self._run_client(client, job)
         else:

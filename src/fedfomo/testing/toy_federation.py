@@ -133,7 +133,7 @@ class InProcess:
 
     def _run(self, round: int, n: ClientId, download: Any, trains: bool) -> ClientOutcome:
         client = client_of(self._problem, n, round, algorithm=self._algorithm)
-        client = replace(client, local=LocalState(self._local.get(n, {})))
+        client = replace(client, local=LocalState(self._local.get(n, {})), is_final=not trains)
         outcome = run_client_round(
             self._algorithm, client, download, self.memory_of(n), trains, score=lambda model: None
         )
