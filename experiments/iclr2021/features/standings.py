@@ -25,8 +25,8 @@ def _lines(regime: Regime, store: Store) -> Lines:
     for name, contender in CONTENDERS.items():
         if store.is_tuned(contender) and contender.fits(regime):
             known = {seed: store.get(FeatureCell(regime, contender, seed)) for seed in range(SEEDS)}
-            found = {seed: line for seed, line in known.items() if line is not None}
-            lines |= {name: found} if found else {}
+            if any(known.values()):
+                lines[name] = {seed: line for seed, line in known.items() if line is not None}
     return lines
 
 
