@@ -21,7 +21,7 @@ def variants(results: Path) -> str:
 
 
 def earlier(results: Path) -> str:
-    """Return the forms that were tried before, as differences from one start for all."""
+    """Return by how much every earlier form differs in accuracy from version 1."""
     lines = search.lines(results / "fedfomo_plus" / "earlier.jsonl")
     return differences(lines, list(dict.fromkeys(line["variant"] for line in lines)), VERSION_1)
 

@@ -39,7 +39,7 @@ METHODS: Mapping[str, AnyAlgorithm] = {
 UPLOADS: Mapping[str, Attack] = {"noise": send_noise, "sign-flip": flip_sign, "×1e4": send_scaled, "1e30": explode}
 ATTACKS = (*UPLOADS, "label-flip", "mixed")
 FIRST_SEED, SEEDS = 10, 10
-"""FedFomo+ was designed on seeds 0 to 4 and 100 to 105: these are others."""
+"""Seeds 10 to 19: FedFomo+ was designed with seeds 0 to 4 and 100 to 105, so these are unseen."""
 
 
 def played(problem: FederatedProblem, algorithm: AnyAlgorithm, rounds: int) -> RunResult:

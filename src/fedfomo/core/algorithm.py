@@ -90,7 +90,7 @@ class Algorithm(ABC, Generic[State, Download, Upload, Memory]):
 
     @property
     def steps_needed(self) -> Steps:
-        """What it asks of a trainer with the options that it has; `steps` is that of its defaults."""
+        """What this instance, with its options, needs of a trainer; the class attribute `steps` holds for defaults."""
         return self.steps
 
     # On the server.

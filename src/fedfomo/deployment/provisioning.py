@@ -47,8 +47,6 @@ def provision(
     require(len(names) > 0, "give at least one site")
     check_names(names)
     require(model is None or model.is_file(), f"there is no file {model}")
-    for k, name in enumerate(names):
-        _check_name(name, names[:k])
     require(
         len(names) <= config.max_sites, f"max_sites is {config.max_sites}, for {len(names)} sites: raise --max-sites"
     )
